@@ -56,7 +56,7 @@ impl Filter {
 }
 
 /// Decodes a percent-encoded query value; absent where the bytes are not UTF-8.
-fn decoded(value: &str) -> Option<String> {
+pub(super) fn decoded(value: &str) -> Option<String> {
     let value = value.replace('+', " ");
     Some(percent_decode_str(&value).decode_utf8().ok()?.into_owned())
 }

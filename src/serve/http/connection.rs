@@ -16,11 +16,10 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::connections::{Admission, Connections};
+use super::connections::Connections;
 use super::listen::Stream;
 use super::meter::{Meter, Metered, Phase, Times};
 use super::routes::Routes;
-use crate::config::Web;
 use crate::events::{Events, HttpLimit};
 use crate::host::frame_limit::LimitedFrames;
 use crate::host::peer::peer;
@@ -31,19 +30,6 @@ const HEADER_BYTES: usize = 16 * 1024;
 const HEADERS: usize = 64;
 /// Maximum number of concurrent requests on one HTTP/2 connection.
 const STREAMS: u32 = 16;
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    times: Times,
-}
-
-impl Limits {
-    pub(super) fn of(web: &Web) -> Self {
-        let times =
-            Times { header: web.header_timeout, request: web.request_timeout, idle: web.idle_timeout };
-        Self { times }
-    }
-}
 
 /// The client of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +45,7 @@ pub(super) struct Client {
 /// State that all connections share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) limits: Limits,
+    pub(super) times: Times,
     pub(super) connections: Connections,
     pub(super) events: Arc<Events>,
     pub(super) routes: Routes,
@@ -82,19 +68,12 @@ impl Drop for AdmittedConnection {
 impl Shared {
     /// A slot for a new connection; absent where every connection is serving a request.
     pub(super) fn admit(self: &Arc<Self>) -> Option<AdmittedConnection> {
-        let meter = Arc::new(Meter::new(self.limits.times));
-        let number = match self.connections.admit(&meter) {
-            Admission::Free(number) => number,
-            Admission::Instead(number) => {
-                self.events.http_limited(HttpLimit::Connections);
-                number
-            }
-            Admission::Full => {
-                self.events.http_limited(HttpLimit::Connections);
-                return None;
-            }
-        };
-        Some(AdmittedConnection { shared: Arc::clone(self), number, meter })
+        let meter = Arc::new(Meter::new(self.times));
+        let (number, limited) = self.connections.admit(&meter);
+        if limited {
+            self.events.http_limited(HttpLimit::Connections);
+        }
+        Some(AdmittedConnection { shared: Arc::clone(self), number: number?, meter })
     }
 
     /// Closes an idle connection, because the process has no file descriptor left for a new one.
@@ -144,7 +123,7 @@ async fn serve_tcp(
         return;
     }
     meter.handshake();
-    let handshake = timeout(shared.limits.times.header, shared.routes.handshake(stream));
+    let handshake = timeout(shared.times.header, shared.routes.handshake(stream));
     let accepted = tokio::select! {
         accepted = handshake => accepted,
         () = meter.evicted() => return,

@@ -27,32 +27,23 @@ struct OpenConnections {
     meters: HashMap<u64, Arc<Meter>>,
 }
 
-/// Result of admitting a connection.
-#[derive(Debug)]
-pub(super) enum Admission {
-    /// There was a free slot.
-    Free(u64),
-    /// Another connection was told to close.
-    Instead(u64),
-    /// Every connection is being served.
-    Full,
-}
-
 impl Connections {
     pub(super) fn new(most: usize) -> Self {
         Self { open: Mutex::default(), most }
     }
 
-    pub(super) fn admit(&self, meter: &Arc<Meter>) -> Admission {
+    /// The number of a new connection, absent where every connection is being served; and whether the limit is reached,
+    /// so that it takes the place of another.
+    pub(super) fn admit(&self, meter: &Arc<Meter>) -> (Option<u64>, bool) {
         let mut open = lock(&self.open);
         let full = open.meters.len() >= self.most;
         if full && !evict(&mut open) {
-            return Admission::Full;
+            return (None, full);
         }
         open.next += 1;
         let number = open.next;
         open.meters.insert(number, Arc::clone(meter));
-        if full { Admission::Instead(number) } else { Admission::Free(number) }
+        (Some(number), full)
     }
 
     /// Closes the connection that has been idle longest; false if none is idle.
@@ -89,25 +80,19 @@ mod tests {
         let meter = || Arc::new(Meter::new(Times { header: second, request: second, idle: second }));
         let connections = Connections::new(2);
         let (first, second) = (meter(), meter());
-        assert!(matches!(connections.admit(&first), Admission::Free(1)));
+        assert_eq!(connections.admit(&first), (Some(1), false));
         tokio::time::advance(STALLED).await;
-        assert!(matches!(connections.admit(&second), Admission::Free(2)));
+        assert_eq!(connections.admit(&second), (Some(2), false));
         let request = first.request();
-        assert!(
-            matches!(connections.admit(&meter()), Admission::Instead(3)),
-            "the second, as the first is busy"
-        );
+        assert_eq!(connections.admit(&meter()), (Some(3), true), "the second, as the first is busy");
         second.evicted().await;
         connections.leave(3);
         let busy = meter();
         let _request = busy.request();
-        assert!(matches!(connections.admit(&busy), Admission::Free(4)));
-        assert!(matches!(connections.admit(&meter()), Admission::Full));
+        assert_eq!(connections.admit(&busy), (Some(4), false));
+        assert_eq!(connections.admit(&meter()), (None, true));
         drop(request);
         tokio::time::advance(STALLED).await;
-        assert!(
-            matches!(connections.admit(&meter()), Admission::Instead(5)),
-            "the first does not read its answer"
-        );
+        assert_eq!(connections.admit(&meter()), (Some(5), true), "the first does not read its answer");
     }
 }

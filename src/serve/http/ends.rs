@@ -2,8 +2,6 @@
 //!
 //! The rules of `/api/v1/jobs/ID`: on the socket of commands a user reads the ends of its own workloads, and root all.
 
-use http::{StatusCode, header};
-
 use super::answer::Answer;
 use super::connection::Client;
 use super::jobs;
@@ -20,13 +18,7 @@ pub(super) fn answer(frame: Option<&Frame>, client: Client, known: bool) -> Answ
     if let Some(refusal) = jobs::refusal(client, known) {
         return refusal;
     }
-    match serde_json::to_vec(&shown(frame, client)) {
-        Ok(bytes) => Answer::page("application/json", bytes.into()).with(header::CACHE_CONTROL, "no-store"),
-        Err(error) => {
-            tracing::error!(%error, "The ends of processes could not be written.");
-            Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The ends could not be written.")
-        }
-    }
+    Answer::own_json(&shown(frame, client), "The ends")
 }
 
 /// The ends that a client sees, the newest first.

@@ -51,7 +51,7 @@ use crate::past_runs::PastRuns;
 use crate::protection::types::alert::ReceiveAlerts;
 use crate::protection::types::incidents::Incidents;
 use crate::protection::types::run_request::ReceiveRunRequests;
-use connection::{Limits, Shared};
+use connection::Shared;
 use listen::Listener;
 use routes::Routes;
 use web_config::WebConfig;
@@ -176,10 +176,12 @@ impl Server {
             (path, bound.ok())
         });
         let frames = setup.frames.clone();
-        let limits = Limits::of(&setup.web);
-        let connections = connections::Connections::new(setup.web.max_connections);
+        let web = &setup.web;
+        let times =
+            meter::Times { header: web.header_timeout, request: web.request_timeout, idle: web.idle_timeout };
+        let connections = connections::Connections::new(web.max_connections);
         let events = Arc::clone(&setup.events);
-        let shared = Shared { limits, connections, events, routes: Routes::new(setup, web_config) };
+        let shared = Shared { times, connections, events, routes: Routes::new(setup, web_config) };
         Ok(Self { listeners, in_use, local, shared: Arc::new(shared), frames })
     }
 

@@ -65,10 +65,6 @@ impl Route {
     }
 
     pub(super) fn allows(&self, method: &Method) -> bool {
-        match self {
-            Self::Reload => matches!(*method, Method::POST | Method::PUT),
-            Self::Alerts | Self::RunCheckpoint(_) | Self::Acknowledge => *method == Method::POST,
-            _ => matches!(*method, Method::GET | Method::HEAD),
-        }
+        self.allow().split(", ").any(|allowed| allowed == method.as_str())
     }
 }

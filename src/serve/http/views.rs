@@ -17,7 +17,7 @@ use crate::protection::types::incident::Incident;
 use crate::protection::types::incidents::{self, IncidentError, Incidents, RECORD};
 use crate::serve::history::Wanted;
 use crate::serve::json;
-use crate::serve::page::{self, Content, IncidentsShown, Shown, View};
+use crate::serve::page::{self, Content, IncidentsShown, View};
 use crate::serve::prometheus::negotiate::Encoding;
 use crate::serve::prometheus::pages::compress;
 
@@ -155,7 +155,9 @@ impl Views {
         shown: IncidentsShown,
     ) -> Answer {
         let node = self.node(now);
-        let page = page::page(view, &self.content(&node, &self.recorder(), range, now, shown));
+        let recorder = &*self.recorder();
+        let page =
+            page::page(view, &Content { node: &node, recorder, range, uptime: now.uptime, incidents: shown });
         finished(page.html.into(), page.found, false, false)
     }
 
@@ -188,9 +190,9 @@ impl Views {
         let (body, found) = match asked {
             Asked::Node => (json::write(Vec::new(), &*node), true),
             Asked::Page(view, range) => {
-                let recorder = self.recorder();
-                let page =
-                    page::page(view, &self.content(&node, &recorder, *range, now, IncidentsShown::Unasked));
+                let (recorder, incidents) = (&*self.recorder(), IncidentsShown::Unasked);
+                let (range, uptime) = (*range, now.uptime);
+                let page = page::page(view, &Content { node: &node, recorder, range, uptime, incidents });
                 (page.html.into_bytes(), page.found)
             }
         };
@@ -201,17 +203,6 @@ impl Views {
             newest.pages.insert(slot, rendered.clone());
         }
         rendered
-    }
-
-    fn content<'a>(
-        &self,
-        node: &'a NodeView,
-        recorder: &'a Recorder,
-        range: Range,
-        now: &Now,
-        incidents: IncidentsShown,
-    ) -> Content<'a> {
-        Content { node, recorder, range, uptime: now.uptime, incidents }
     }
 
     /// The node at this moment.
@@ -252,29 +243,28 @@ pub(super) fn incidents_for(store: Option<&dyn Incidents>, view: &View, known: b
     if !known {
         return IncidentsShown::Refused;
     }
-    let shown = match view {
+    match view {
         View::Incident(id) => match store.map(|store| store.file(id, RECORD)) {
             Some(Ok(record)) => match serde_json::from_slice::<Incident>(&record) {
-                Ok(incident) => Shown::Record(Some(Box::new(incident))),
+                Ok(incident) => IncidentsShown::Record(Some(Box::new(incident))),
                 Err(error) => {
                     tracing::warn!(%error, "The record of an incident is damaged.");
-                    return IncidentsShown::Unreadable;
+                    IncidentsShown::Unreadable
                 }
             },
             Some(Err(IncidentError::Io { source, .. })) if source.kind() != std::io::ErrorKind::NotFound => {
                 tracing::warn!(%source, "An incident cannot be read.");
-                return IncidentsShown::Unreadable;
+                IncidentsShown::Unreadable
             }
-            Some(Err(_)) | None => Shown::Record(None),
+            Some(Err(_)) | None => IncidentsShown::Record(None),
         },
         _ => match store.map(incidents::entries) {
-            Some(Ok(entries)) => Shown::List(entries),
+            Some(Ok(entries)) => IncidentsShown::List(entries),
             Some(Err(error)) => {
                 tracing::warn!(%error, "The incidents cannot be read.");
-                return IncidentsShown::Unreadable;
+                IncidentsShown::Unreadable
             }
-            None => Shown::List(Vec::new()),
+            None => IncidentsShown::List(Vec::new()),
         },
-    };
-    IncidentsShown::Known(shown)
+    }
 }

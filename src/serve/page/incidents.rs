@@ -20,13 +20,6 @@ pub enum IncidentsShown {
     Refused,
     /// They cannot be read.
     Unreadable,
-    /// What was asked for.
-    Known(Shown),
-}
-
-/// Incidents that were read.
-#[derive(Debug)]
-pub enum Shown {
     /// All, newest first.
     List(Vec<Entry>),
     /// The record of one; absent where there is none.
@@ -58,7 +51,7 @@ fn row_of(entry: &Entry) -> Row {
 
 pub(super) fn list(content: &Content<'_>) -> Markup {
     let body = match &content.incidents {
-        IncidentsShown::Known(Shown::List(entries)) => {
+        IncidentsShown::List(entries) => {
             let table = Table::new("Incidents", entries.iter().map(row_of), "No incident is recorded.");
             render::table(content, &table)
         }
@@ -70,11 +63,11 @@ pub(super) fn list(content: &Content<'_>) -> Markup {
 
 pub(super) fn one(content: &Content<'_>, id: &str) -> (Markup, bool) {
     let incident = match &content.incidents {
-        IncidentsShown::Known(Shown::Record(Some(incident))) => incident,
+        IncidentsShown::Record(Some(incident)) => incident,
         IncidentsShown::Refused => {
             return (html! { section { h2 { "Incident" } (PreEscaped(REFUSED)) } }, true);
         }
-        IncidentsShown::Known(_) => {
+        IncidentsShown::List(_) | IncidentsShown::Record(None) => {
             let none = html! {
                 section { h2 { "Incident " (Name(id)) } p { "There is no such incident." } }
             };

@@ -19,8 +19,9 @@ use crate::node_view::sheet::Section;
 use crate::node_view::table::Trail;
 use crate::node_view::{Health, Link, NodeView};
 use crate::protection::types::incidents::is_plain;
+use crate::serve::timeline::decoded;
 use chart::{Curve, Mark};
-pub use incidents::{IncidentsShown, Shown};
+pub use incidents::IncidentsShown;
 use render::Name;
 
 /// The style sheet.
@@ -92,8 +93,7 @@ impl View {
 /// The decoded value of a query's parameter; absent where it is not there or not UTF-8.
 pub(super) fn parameter(query: &str, name: &str) -> Option<String> {
     let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    let value = pairs.filter(|(own, _)| *own == name).map(|(_, value)| value).next()?;
-    Some(percent_encoding::percent_decode_str(&value.replace('+', " ")).decode_utf8().ok()?.into_owned())
+    decoded(pairs.filter(|(own, _)| *own == name).map(|(_, value)| value).next()?)
 }
 
 /// The range of the charts that a query asks for; 10 minutes where it asks for none.

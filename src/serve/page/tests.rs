@@ -165,13 +165,13 @@ fn incidents_are_shown_to_whom_they_may_be() {
         page(view, &content)
     };
     let one = View::Incident(incident.id.clone());
-    let known = show(&one, IncidentsShown::Known(Shown::Record(Some(Box::new(incident)))));
+    let known = show(&one, IncidentsShown::Record(Some(Box::new(incident))));
     assert!(known.found && !known.html.contains("<img") && known.html.contains("&lt;img"), "{}", known.html);
     is_balanced(&known.html);
     // What jobs reported meanwhile is shown with the snapshots that they wrote, as text.
     assert!(known.html.contains("allocator snapshot /scratch/&lt;img&gt;.pickle"), "{}", known.html);
     assert!(!known.html.contains("started long before"));
-    assert!(!show(&one, IncidentsShown::Known(Shown::Record(None))).found);
+    assert!(!show(&one, IncidentsShown::Record(None)).found);
     for view in [&one, &View::Incidents] {
         let refused = show(view, IncidentsShown::Refused).html;
         assert!(refused.contains("to authenticated clients only"), "{refused}");

@@ -61,14 +61,8 @@ fn line(out: &mut String, desc: &Desc, suffix: &str, labels: &[Label], value: f6
     out.push_str(desc.name);
     out.push_str(suffix);
     let mut open = false;
-    // Prometheus treats an empty label as absent, so it is not sent.
-    for (name, value) in desc.labels.iter().zip(labels).filter(|(_, value)| !value.is_empty()) {
-        out.push(if open { ',' } else { '{' });
-        open = true;
-        out.push_str(name);
-        out.push_str("=\"");
-        escape(out, value.as_str(), true);
-        out.push('"');
+    for (name, value) in desc.labels.iter().zip(labels) {
+        label(out, &mut open, name, value.as_str());
     }
     if open {
         out.push('}');
@@ -76,6 +70,18 @@ fn line(out: &mut String, desc: &Desc, suffix: &str, labels: &[Label], value: f6
     out.push(' ');
     number(out, value);
     out.push('\n');
+}
+
+/// Writes a label, and the brace before the first one. Prometheus treats an empty label as absent, so it is not sent.
+pub(super) fn label(out: &mut String, open: &mut bool, name: &str, value: &str) {
+    if value.is_empty() {
+        return;
+    }
+    out.push(if std::mem::replace(open, true) { ',' } else { '{' });
+    out.push_str(name);
+    out.push_str("=\"");
+    escape(out, value, true);
+    out.push('"');
 }
 
 /// Writes buckets, sum and count, in the order that both formats require. The bound is the last label.
@@ -94,11 +100,7 @@ fn histograms(out: &mut String, family: &Family) {
 }
 
 fn header(out: &mut String, desc: &Desc, format: Format) {
-    let kind = match desc.kind {
-        Kind::Gauge => "gauge",
-        Kind::Counter => "counter",
-        Kind::Histogram => "histogram",
-    };
+    let kind = desc.kind.label();
     match format {
         Format::Text => {
             let _ = write!(out, "# HELP {} ", desc.name);

@@ -39,6 +39,12 @@ pub enum WebConfigError {
     Unusable { path: PathBuf, what: String },
 }
 
+impl WebConfigError {
+    fn unusable(path: &Path, what: impl Into<String>) -> Self {
+        Self::Unusable { path: path.to_owned(), what: what.into() }
+    }
+}
+
 /// Checks a web-config file and the files it names, without using them.
 ///
 /// # Errors
@@ -191,7 +197,7 @@ fn load(
 ) -> Result<Loaded, WebConfigError> {
     let unreadable = |source| WebConfigError::Unreadable { path: path.to_owned(), source };
     let text = String::from_utf8(files.read(path).map_err(unreadable)?)
-        .map_err(|_| WebConfigError::Unusable { path: path.to_owned(), what: "is not UTF-8".to_owned() })?;
+        .map_err(|_| WebConfigError::unusable(path, "is not UTF-8"))?;
     let document = document::parse(&text, path)?;
     let http2 = http2.unwrap_or(document.http2);
     let verifies = document.tls.as_ref().is_some_and(|tls| tls.clients.verifies());

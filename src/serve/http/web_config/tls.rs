@@ -21,7 +21,7 @@ pub(super) fn build(
     path: &Path,
     files: &mut Files,
 ) -> Result<Arc<ServerConfig>, WebConfigError> {
-    let unusable = |what: String| WebConfigError::Unusable { path: path.to_owned(), what };
+    let unusable = |what: String| WebConfigError::unusable(path, what);
     let mut provider = crypto::ring::default_provider();
     provider.cipher_suites.clone_from(&tls.cipher_suites);
     if !tls.curves.is_empty() {
@@ -31,10 +31,8 @@ pub(super) fn build(
     let provider = Arc::new(provider);
     let chain = certificates(&tls.cert, path, files)?;
     let (text, place) = read(&tls.key, path, files)?;
-    let key = PrivateKeyDer::from_pem_slice(&text).map_err(|_| WebConfigError::Unusable {
-        path: place,
-        what: "contains no PEM private key".to_owned(),
-    })?;
+    let key = PrivateKeyDer::from_pem_slice(&text)
+        .map_err(|_| WebConfigError::unusable(&place, "contains no PEM private key"))?;
     let mut config = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(tls.versions)
         .map_err(|error| {
@@ -59,19 +57,15 @@ fn clients(
         (Some(pem), Clients::VerifyGiven | Clients::RequireVerified) => {
             let mut roots = RootCertStore::empty();
             for certificate in certificates(pem, path, files)? {
-                roots.add(certificate).map_err(|error| WebConfigError::Unusable {
-                    path: path.to_owned(),
-                    what: format!("a client CA certificate is invalid: {error}"),
+                roots.add(certificate).map_err(|error| {
+                    WebConfigError::unusable(path, format!("a client CA certificate is invalid: {error}"))
                 })?;
             }
             let verifier =
-                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-                    .build()
-                    .map_err(|error| WebConfigError::Unusable {
-                    path: path.to_owned(),
-                    what: format!("the client CA certificates cannot be used: {error}"),
-                })?;
-            Some(verifier)
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build();
+            Some(verifier.map_err(|error| {
+                WebConfigError::unusable(path, format!("the client CA certificates cannot be used: {error}"))
+            })?)
         }
         // The certificate is not verified, but the CA file must still be valid.
         (Some(pem), _) => {
@@ -95,10 +89,8 @@ fn certificates(
 ) -> Result<Vec<CertificateDer<'static>>, WebConfigError> {
     let (text, place) = read(pem, path, files)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    found.ok().filter(|found| !found.is_empty()).ok_or_else(|| WebConfigError::Unusable {
-        path: place,
-        what: "contains no PEM certificate".to_owned(),
-    })
+    let found = found.ok().filter(|found| !found.is_empty());
+    found.ok_or_else(|| WebConfigError::unusable(&place, "contains no PEM certificate"))
 }
 
 /// Returns the PEM text and its location, for messages.

@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use self::table::{DcgmRow, TABLE};
-use super::encode::{Format, escape, number};
+use super::encode::{Format, label, number};
 use crate::catalog::{gpu, kubernetes};
 use crate::model::desc::{Desc, Kind};
 use crate::model::label::Label;
-use crate::model::point::{Family, Point};
+use crate::model::point::{Family, Point, points};
 
 /// Vendor whose GPUs have these names, as in the label `vendor` of `memwarden_gpu_info`.
 const VENDOR: &str = "nvidia";
@@ -56,58 +56,40 @@ impl Dcgm {
     /// Appends every metric of the table that has a value.
     pub fn write(&self, families: &[Family], format: Format, out: &mut String) {
         let identities = identities(families);
-        let driver = points(families, &gpu::DRIVER_INFO.desc).next();
+        let driver = points(families, &gpu::DRIVER_INFO.desc).first();
         let driver = driver.map_or("", |point| value(&gpu::DRIVER_INFO.desc, point, "driver"));
         for row in TABLE {
             let mut open = false;
-            for point in points(families, row.from).filter(|point| chosen(row, point)) {
+            for point in points(families, row.from).iter().filter(|point| chosen(row, point)) {
                 let uuid = value(row.from, point, "uuid");
                 let Some(identity) = identities.get(uuid).filter(|_| !uuid.is_empty()) else { continue };
                 if !std::mem::replace(&mut open, true) {
                     header(row, format, out);
                 }
-                let mut labels = Labels { out, open: false };
-                labels.out.push_str(row.name);
-                labels.put("gpu", value(row.from, point, "gpu"));
-                labels.put("UUID", uuid);
-                labels.put("pci_bus_id", identity.pci);
+                out.push_str(row.name);
+                let mut open = false;
+                let mut put = |name: &str, value: &str| label(out, &mut open, name, value);
+                put("gpu", value(row.from, point, "gpu"));
+                put("UUID", uuid);
+                put("pci_bus_id", identity.pci);
                 if !identity.minor.is_empty() {
-                    labels.put("device", &format!("nvidia{}", identity.minor));
+                    put("device", &format!("nvidia{}", identity.minor));
                 }
-                labels.put("modelName", identity.model);
+                put("modelName", identity.model);
                 // The label was renamed after 4.4; dashboards use either name.
-                labels.put("Hostname", self.host_name.as_str());
-                labels.put("hostname", self.host_name.as_str());
-                labels.put("DCGM_FI_DRIVER_VERSION", driver);
+                put("Hostname", self.host_name.as_str());
+                put("hostname", self.host_name.as_str());
+                put("DCGM_FI_DRIVER_VERSION", driver);
                 if let Container::One([namespace, pod, container]) = identity.container {
-                    labels.put("namespace", namespace);
-                    labels.put("pod", pod);
-                    labels.put("container", container);
+                    put("namespace", namespace);
+                    put("pod", pod);
+                    put("container", container);
                 }
                 out.push_str("} ");
                 number(out, row.conversion.of(point.value));
                 out.push('\n');
             }
         }
-    }
-}
-
-struct Labels<'o> {
-    out: &'o mut String,
-    open: bool,
-}
-
-impl Labels<'_> {
-    /// Writes a label; an empty one is the same as none.
-    fn put(&mut self, name: &str, value: &str) {
-        if value.is_empty() {
-            return;
-        }
-        self.out.push(if std::mem::replace(&mut self.open, true) { ',' } else { '{' });
-        self.out.push_str(name);
-        self.out.push_str("=\"");
-        escape(self.out, value, true);
-        self.out.push('"');
     }
 }
 
@@ -128,7 +110,7 @@ fn chosen(row: &DcgmRow, point: &Point) -> bool {
 /// The NVIDIA GPUs of the frame, by UUID.
 fn identities(families: &[Family]) -> BTreeMap<&str, Identity<'_>> {
     let info = &gpu::INFO.desc;
-    let gpus = points(families, info).filter(|point| value(info, point, "vendor") == VENDOR);
+    let gpus = points(families, info).iter().filter(|point| value(info, point, "vendor") == VENDOR);
     let mut found: BTreeMap<&str, Identity<'_>> = gpus
         .map(|point| {
             let [pci, minor, model] = ["pci", "minor", "name"].map(|label| value(info, point, label));
@@ -148,13 +130,7 @@ fn identities(families: &[Family]) -> BTreeMap<&str, Identity<'_>> {
     found
 }
 
-/// The points of a metric. By name: a test's frame has declarations of its own.
-fn points<'f>(families: &'f [Family], desc: &Desc) -> impl Iterator<Item = &'f Point> {
-    families.iter().filter(|family| family.desc.name == desc.name).flat_map(|family| &family.points)
-}
-
 /// The value of a label; empty where it has none.
 fn value<'f>(desc: &Desc, point: &'f Point, label: &str) -> &'f str {
-    let place = desc.labels.iter().position(|name| *name == label);
-    place.and_then(|place| point.labels.get(place)).map_or("", Label::as_str)
+    point.label(desc, label).map_or("", Label::as_str)
 }
