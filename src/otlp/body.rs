@@ -14,7 +14,6 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message as _;
 
 use super::containers::Containers;
-use super::resolve::Temporality;
 use super::stream::{Earlier, Stream};
 use crate::model::desc::Instrument;
 use crate::model::frame::Frame;
@@ -60,18 +59,14 @@ pub(super) struct Encoder {
     /// The resource and the scope, encoded, each with its tag.
     resource: Vec<u8>,
     scope: Vec<u8>,
-    temporality: Temporality,
+    /// Whether counters are sent as deltas since the last export.
+    pub(super) delta: bool,
     /// Start time of cumulative sums.
     begun: u64,
 }
 
 impl Encoder {
-    pub(super) fn new(
-        streams: Vec<Stream>,
-        resource: &Resource,
-        temporality: Temporality,
-        begun: Timestamp,
-    ) -> Self {
+    pub(super) fn new(streams: Vec<Stream>, resource: &Resource, delta: bool, begun: Timestamp) -> Self {
         let scope = InstrumentationScope {
             name: "memwarden".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -86,14 +81,9 @@ impl Encoder {
             streams,
             resource: tagged(tag::RESOURCE, &resource.encode_to_vec()),
             scope: tagged(tag::SCOPE, &scope.encode_to_vec()),
-            temporality,
+            delta,
             begun: nanoseconds(begun),
         }
-    }
-
-    /// Whether counters are sent as deltas since the last export.
-    pub(super) fn delta(&self) -> bool {
-        self.temporality == Temporality::Delta
     }
 
     /// Encodes the export of `frame` at `now`; absent where it has no points.
@@ -123,7 +113,7 @@ impl Encoder {
         now: Timestamp,
         out: &mut Vec<u8>,
     ) {
-        let delta = self.delta() && stream.kind == Instrument::Counter;
+        let delta = self.delta && stream.kind == Instrument::Counter;
         let base = base.filter(|_| delta);
         let mut message = NumberDataPoint {
             start_time_unix_nano: match (stream.kind, base) {
@@ -164,7 +154,7 @@ impl Encoder {
             Instrument::Gauge => tag::GAUGE,
             Instrument::Counter | Instrument::UpDownCounter => {
                 let monotonic = stream.kind == Instrument::Counter;
-                let temporality = if monotonic && self.delta() {
+                let temporality = if monotonic && self.delta {
                     AggregationTemporality::Delta
                 } else {
                     AggregationTemporality::Cumulative

@@ -99,13 +99,14 @@ fn names(option: &str) -> [String; 2] {
     [format!("OTEL_EXPORTER_OTLP_METRICS_{option}"), format!("OTEL_EXPORTER_OTLP_{option}")]
 }
 
-/// Parses a boolean, case-insensitively.
+/// The value of a word, in any case; `why` is the error for any other.
+pub(super) fn word<T: Copy>(text: &str, known: &[(&str, T)], why: &str) -> Result<T, String> {
+    let found = known.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
+    found.map(|(_, value)| *value).ok_or_else(|| why.to_owned())
+}
+
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "true" => Ok(true),
-        "false" => Ok(false),
-        _ => Err("is neither true nor false".to_owned()),
-    }
+    word(text, &[("true", true), ("false", false)], "is neither true nor false")
 }
 
 /// Parses milliseconds, from 10 ms to a day as in the configuration file.

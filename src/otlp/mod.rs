@@ -109,7 +109,7 @@ fn pusher(setup: Setup<'_>, resolved: Resolved) -> Result<Pusher, OtlpError> {
     let encoder = Encoder::new(
         stream::streams(&catalog, resolved.names),
         &resource::resource(&resolved.resource, instance),
-        resolved.temporality,
+        resolved.delta,
         clock::now(),
     );
     let resolved = Arc::new(resolved);

@@ -51,7 +51,7 @@ impl Sender {
         drop(base);
         let verdict = self.send(body?).await;
         match &verdict {
-            Verdict::Taken | Verdict::Partly(_) if self.encoder.delta() => {
+            Verdict::Taken | Verdict::Partly(_) if self.encoder.delta => {
                 *lock(&self.base) = Some(Arc::new(Base { frame, at: now }));
             }
             Verdict::Taken | Verdict::Partly(_) => {}

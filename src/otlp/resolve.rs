@@ -15,17 +15,6 @@ use super::env::{self, Env};
 use crate::config::{Otlp, OtlpCompression, OtlpNames, OtlpProtocol};
 use crate::host::tls::Trust;
 
-/// Temporality of counters; sums that may decrease are always cumulative.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Temporality {
-    /// Since the start of the export.
-    Cumulative,
-    /// Since the last export.
-    Delta,
-    /// Equals cumulative for asynchronous counters, as all of memwarden's are.
-    LowMemory,
-}
-
 /// The resolved settings of the export.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Resolved {
@@ -38,7 +27,8 @@ pub(super) struct Resolved {
     pub(super) timeout: Duration,
     pub(super) interval: Duration,
     pub(super) gzip: bool,
-    pub(super) temporality: Temporality,
+    /// Whether counters are sent as deltas since the last export; sums that may decrease are always cumulative.
+    pub(super) delta: bool,
     pub(super) trust: Trust,
     /// The paths of the client certificate and its key.
     pub(super) identity: Option<(PathBuf, PathBuf)>,
@@ -89,9 +79,7 @@ pub(super) fn resolve(
         .interval
         .or_else(|| env.first(&["OTEL_METRIC_EXPORT_INTERVAL"], env::milliseconds))
         .unwrap_or(Duration::from_secs(60));
-    let temporality = env
-        .first(&["OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"], temporality)
-        .unwrap_or(Temporality::Cumulative);
+    let delta = env.first(&["OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"], delta).unwrap_or(false);
     let certificate = config.certificate.clone().or_else(|| env.option("CERTIFICATE", path));
     let trust = Trust::new(certificate, env.get("SSL_CERT_FILE").map(PathBuf::from));
     let identity = match (&config.client_certificate, &config.client_key) {
@@ -107,7 +95,7 @@ pub(super) fn resolve(
         timeout,
         interval,
         gzip,
-        temporality,
+        delta,
         trust,
         identity,
         names: config.names,
@@ -205,28 +193,18 @@ fn address(text: &str, protocol: OtlpProtocol, insecure: bool, append: bool) -> 
 }
 
 fn protocol(text: &str) -> Result<OtlpProtocol, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "grpc" => Ok(OtlpProtocol::Grpc),
-        "http/protobuf" => Ok(OtlpProtocol::HttpProtobuf),
-        _ => Err("is neither grpc nor http/protobuf".to_owned()),
-    }
+    let known = [("grpc", OtlpProtocol::Grpc), ("http/protobuf", OtlpProtocol::HttpProtobuf)];
+    env::word(text, &known, "is neither grpc nor http/protobuf")
 }
 
 fn compression(text: &str) -> Result<bool, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "gzip" => Ok(true),
-        "none" => Ok(false),
-        _ => Err("is neither gzip nor none".to_owned()),
-    }
+    env::word(text, &[("gzip", true), ("none", false)], "is neither gzip nor none")
 }
 
-fn temporality(text: &str) -> Result<Temporality, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "cumulative" => Ok(Temporality::Cumulative),
-        "delta" => Ok(Temporality::Delta),
-        "lowmemory" => Ok(Temporality::LowMemory),
-        _ => Err("is not one of cumulative, delta and lowmemory".to_owned()),
-    }
+/// `lowmemory` equals `cumulative` for asynchronous counters, as all of memwarden's are.
+fn delta(text: &str) -> Result<bool, String> {
+    let known = [("cumulative", false), ("delta", true), ("lowmemory", false)];
+    env::word(text, &known, "is not one of cumulative, delta and lowmemory")
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the shape every parser of a variable has")]

@@ -5,7 +5,6 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequ
 use prost::Message as _;
 
 use super::super::body::Encoder;
-use super::super::resolve::Temporality;
 use super::super::{resource, stream};
 use super::world::{World, frame_of, lines};
 use crate::analyzers::xid;
@@ -32,7 +31,7 @@ fn pushed(fill: impl FnOnce(&mut Batch)) -> String {
     let encoder = Encoder::new(
         stream::streams(&catalog::all().collect::<Vec<_>>(), OtlpNames::Semconv),
         &resource::resource(&std::collections::BTreeMap::new(), "node:10636".to_owned()),
-        Temporality::Cumulative,
+        false,
         Timestamp::from_secs(0),
     );
     let body = World::new().runtime.block_on(encoder.encode(&frame, None, Timestamp::from_secs(1)));

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::super::resolve::{Resolved, Temporality, resolve};
+use super::super::resolve::{Resolved, resolve};
 use crate::config::{Otlp, OtlpCompression, OtlpProtocol};
 use crate::host::tls::Trust;
 
@@ -38,8 +38,8 @@ fn show(config: &Otlp, variables: &[(&str, &str)]) -> String {
             if found.gzip {
                 lines.push("gzip".to_owned());
             }
-            if found.temporality != Temporality::Cumulative {
-                lines.push(format!("{:?}", found.temporality));
+            if found.delta {
+                lines.push("delta".to_owned());
             }
             match &found.trust {
                 Trust::File(path) => lines.push(format!("trusts {}", path.display())),
@@ -226,8 +226,8 @@ fn protocols_times_and_compression_follow_their_order() {
     );
 
     let temporality = |text| [("EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", text)];
-    check(&on(), &temporality("Delta"), &format!("{HTTP}\nDelta"));
-    check(&on(), &temporality("lowmemory"), &format!("{HTTP}\nLowMemory"));
+    check(&on(), &temporality("Delta"), &format!("{HTTP}\ndelta"));
+    check(&on(), &temporality("lowmemory"), HTTP);
     assert!(show(&on(), &temporality("sometimes")).contains("is not one of cumulative, delta and lowmemory"));
 }
 

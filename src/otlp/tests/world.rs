@@ -93,7 +93,7 @@ impl World {
         let resolved = resolve(config, &|_| None).unwrap().0.unwrap();
         let resource = resource::resource(&resolved.resource, "127.0.0.1:10636".to_owned());
         let streams = stream::streams(METRICS, resolved.names);
-        let encoder = Encoder::new(streams, &resource, resolved.temporality, clock::now());
+        let encoder = Encoder::new(streams, &resource, resolved.delta, clock::now());
         Sender::new(Arc::new(resolved), self.frames.subscribe(), encoder).unwrap()
     }
 
