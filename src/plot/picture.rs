@@ -1,6 +1,6 @@
 //! The display list: shapes in the order they are painted, and the picture they make.
 
-use super::color::Color;
+use super::color::{Color, Theme};
 use super::text;
 
 /// Where a coordinate ends, in pixels: dashes of a longer line would cost more than any picture shows.
@@ -97,6 +97,7 @@ pub enum Anchor {
 
 /// One line of text.
 #[derive(Clone, Debug, PartialEq)]
+#[must_use]
 pub struct Text {
     /// A place on the base line of the letters.
     pub at: Point,
@@ -117,13 +118,11 @@ impl Text {
     }
 
     /// The same text with another end at its place.
-    #[must_use]
     pub const fn anchored(mut self, anchor: Anchor) -> Self {
         self.anchor = anchor;
         self
     }
 
-    #[must_use]
     pub const fn bold(mut self) -> Self {
         self.bold = true;
         self
@@ -239,6 +238,16 @@ pub struct Picture {
     pub background: Color,
     /// What is painted.
     pub layer: Layer,
+}
+
+impl Picture {
+    /// A light picture of what was drawn from the top down to `bottom`.
+    pub fn column(width: u32, bottom: f64, title: String, description: &str, layer: Layer) -> Self {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+        let height = bottom.clamp(1.0, 30_000.0).ceil() as u32;
+        let (description, background) = (description.to_owned(), Theme::LIGHT.background);
+        Self { width, height, title, description, background, layer }
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::color::Color;
-use super::picture::{Anchor, Layer, Picture, Point, Shape, Stroke, Text};
+use super::picture::{Anchor, Layer, Picture, Point, Rect, Shape, Stroke, Text};
 use super::text::{self, Hidden};
 
 /// The SVG of a picture, with U+FFFD for the characters that are `hidden`; it can stand in a file of its own or inside HTML.
@@ -57,10 +57,22 @@ impl Writer {
         let _ = write!(self.out, "{}", rounded + 0.0);
     }
 
-    fn attribute(&mut self, name: &str, value: f64) {
+    /// Writes an attribute of one number, or of several that spaces separate.
+    fn attribute(&mut self, name: &str, values: &[f64]) {
         let _ = write!(self.out, " {name}=\"");
-        self.number(value);
+        for (at, value) in values.iter().enumerate() {
+            self.raw(if at > 0 { " " } else { "" });
+            self.number(*value);
+        }
         self.raw("\"");
+    }
+
+    /// Writes an element of attributes only.
+    fn element(&mut self, name: &str, attributes: &[(&str, f64)], fill: Color) {
+        let _ = write!(self.out, "<{name}");
+        attributes.iter().for_each(|(name, value)| self.attribute(name, &[*value]));
+        self.paint("fill", fill);
+        self.raw("/>\n");
     }
 
     fn paint(&mut self, name: &str, color: Color) {
@@ -73,13 +85,9 @@ impl Writer {
 
     fn stroke(&mut self, stroke: &Stroke) {
         self.paint("stroke", stroke.color);
-        self.attribute("stroke-width", stroke.width);
-        if let Some([dash, gap]) = stroke.dash {
-            self.raw(" stroke-dasharray=\"");
-            self.number(dash);
-            self.raw(" ");
-            self.number(gap);
-            self.raw("\"");
+        self.attribute("stroke-width", &[stroke.width]);
+        if let Some(dash) = stroke.dash {
+            self.attribute("stroke-dasharray", &dash);
         }
     }
 
@@ -98,9 +106,9 @@ impl Writer {
 
     fn text(&mut self, text: &Text) {
         self.raw("<text");
-        self.attribute("x", text.at.x);
-        self.attribute("y", text.at.y);
-        self.attribute("font-size", text.size);
+        self.attribute("x", &[text.at.x]);
+        self.attribute("y", &[text.at.y]);
+        self.attribute("font-size", &[text.size]);
         if text.bold {
             self.raw(" font-weight=\"bold\"");
         }
@@ -116,29 +124,17 @@ impl Writer {
     }
 
     fn layer(&mut self, layer: &Layer) {
-        for shape in &layer.shapes {
-            self.shape(shape);
-        }
+        layer.shapes.iter().for_each(|shape| self.shape(shape));
     }
 
     fn shape(&mut self, shape: &Shape) {
         match shape {
             Shape::Rect { rect, fill } => {
-                self.raw("<rect");
-                self.attribute("x", rect.x);
-                self.attribute("y", rect.y);
-                self.attribute("width", rect.width);
-                self.attribute("height", rect.height);
-                self.paint("fill", *fill);
-                self.raw("/>\n");
+                let Rect { x, y, width, height } = *rect;
+                self.element("rect", &[("x", x), ("y", y), ("width", width), ("height", height)], *fill);
             }
             Shape::Circle { center, radius, fill } => {
-                self.raw("<circle");
-                self.attribute("cx", center.x);
-                self.attribute("cy", center.y);
-                self.attribute("r", *radius);
-                self.paint("fill", *fill);
-                self.raw("/>\n");
+                self.element("circle", &[("cx", center.x), ("cy", center.y), ("r", *radius)], *fill);
             }
             Shape::Polyline { points, stroke } => {
                 self.raw("<polyline fill=\"none\" stroke-linejoin=\"round\"");
@@ -168,7 +164,6 @@ impl Writer {
 mod tests {
     use expect_test::expect;
 
-    use super::super::picture::Rect;
     use super::*;
     use crate::model::printable::is_hidden;
 

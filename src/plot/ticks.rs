@@ -106,22 +106,24 @@ pub(super) fn ticks(unit: &Unit, low: f64, high: f64, wanted: usize) -> Vec<Tick
     if !(last - first).is_finite() || last - first > 100.0 || first.abs() > 1e9 {
         return Vec::new();
     }
-    let mut found = Vec::new();
-    let mut at = first;
-    while at <= last {
+    steps(first, last, |at| {
         let amount = at * step;
         let label = match unit {
             Unit::Seconds => super::times::duration(amount),
             _ => join(amount, digits, &sign),
         };
-        found.push(Tick { value: amount * scale, label });
-        at += 1.0;
-    }
-    found
+        Tick { value: amount * scale, label }
+    })
+}
+
+/// The ticks at the multiples `first` to `last` of a step.
+pub(super) fn steps(first: f64, last: f64, tick: impl Fn(f64) -> Tick) -> Vec<Tick> {
+    let places = std::iter::successors(Some(first), |at| Some(at + 1.0));
+    places.take_while(|at| *at <= last).map(tick).collect()
 }
 
 /// The step of 1, 2 or 5 times a power of ten that is nearest above.
-fn round_step(raw: f64) -> f64 {
+pub(super) fn round_step(raw: f64) -> f64 {
     let power = 10_f64.powf(raw.log10().floor());
     let lead = raw / power;
     let nice = [1.0, 2.0, 5.0].into_iter().find(|nice| lead <= nice * 1.000_001).unwrap_or(10.0);

@@ -3,7 +3,7 @@
 use time::{Month, UtcDateTime};
 
 use super::chart::TimeAxis;
-use super::ticks::{Tick, Unit};
+use super::ticks::{Tick, Unit, round_step};
 
 const MINUTE: f64 = 60.0;
 const HOUR: f64 = 3600.0;
@@ -11,38 +11,16 @@ const DAY: f64 = 86_400.0;
 /// Beyond this (9999-12-31 23:59:59 UTC) a number of seconds is a mistake; it is written as it is.
 const LONGEST: f64 = 253_402_300_799.0;
 
-/// Steps that divide the next larger unit, in seconds.
-const STEPS: [f64; 29] = [
-    0.001,
-    0.002,
-    0.005,
-    0.01,
-    0.02,
-    0.05,
-    0.1,
-    0.2,
-    0.5,
-    1.0,
-    2.0,
-    5.0,
-    10.0,
-    20.0,
-    30.0,
-    MINUTE,
-    2.0 * MINUTE,
-    5.0 * MINUTE,
-    10.0 * MINUTE,
-    20.0 * MINUTE,
-    30.0 * MINUTE,
-    HOUR,
-    2.0 * HOUR,
-    3.0 * HOUR,
-    6.0 * HOUR,
-    12.0 * HOUR,
-    DAY,
-    2.0 * DAY,
-    7.0 * DAY,
+/// Steps that divide the next larger unit, as multiples of it.
+const STEPS: [(f64, &[f64]); 4] = [
+    (1.0, &[10.0, 20.0, 30.0]),
+    (MINUTE, &[1.0, 2.0, 5.0, 10.0, 20.0, 30.0]),
+    (HOUR, &[1.0, 2.0, 3.0, 6.0, 12.0]),
+    (DAY, &[1.0, 2.0, 7.0]),
 ];
+/// Up to this, steps are decimal.
+const LONGEST_DECIMAL: f64 = 5.0;
+const SHORTEST: f64 = 0.001;
 
 /// A duration in its two largest units.
 pub fn duration(seconds: f64) -> String {
@@ -79,7 +57,11 @@ pub fn duration(seconds: f64) -> String {
 /// The shortest step that cuts a span into `wanted` pieces or fewer, in seconds.
 pub(super) fn step(span: f64, wanted: usize) -> f64 {
     let raw = span / u32::try_from(wanted.max(1)).map_or(1.0, f64::from);
-    STEPS.into_iter().find(|step| *step >= raw * 0.999).unwrap_or_else(|| {
+    if raw * 0.999 <= LONGEST_DECIMAL {
+        return round_step((raw * 0.999).max(SHORTEST));
+    }
+    let mut steps = STEPS.into_iter().flat_map(|(unit, steps)| steps.iter().map(move |step| step * unit));
+    steps.find(|step| *step >= raw * 0.999).unwrap_or_else(|| {
         let weeks = 7.0 * DAY;
         (raw / weeks).ceil() * weeks
     })
@@ -105,18 +87,14 @@ pub(super) fn ticks(axis: TimeAxis, low: f64, high: f64, wanted: usize) -> Vec<T
     if last - first > 1000.0 || first.abs() > 1e14 {
         return Vec::new();
     }
-    let mut found = Vec::new();
-    let mut at = first;
-    while at <= last {
+    super::ticks::steps(first, last, |at| {
         let value = at * step;
         let label = match axis {
             TimeAxis::Utc | TimeAxis::Local => wall(value, step),
             TimeAxis::Elapsed | TimeAxis::Order => duration(value),
         };
-        found.push(Tick { value, label });
-        at += 1.0;
-    }
-    found
+        Tick { value, label }
+    })
 }
 
 /// A moment in full: wall time, the duration since the start, or the number of the sample.

@@ -26,14 +26,8 @@ pub(crate) fn draw(all: &[CheckpointReport<'_>]) -> Picture {
         y = bars(&mut layer, y, "By type", &report.summary.by_dtype) + MARGIN;
     }
     let names: Vec<&str> = all.iter().map(|report| report.path.as_str()).collect();
-    Picture {
-        width: 900,
-        height: height(y),
-        title: format!("Parameters: {}", names.join(", ")),
-        description: "Bytes by part of the model and by type of element.".to_owned(),
-        background: THEME.background,
-        layer,
-    }
+    let title = format!("Parameters: {}", names.join(", "));
+    Picture::column(900, y, title, "Bytes by part of the model and by type of element.", layer)
 }
 
 fn bars(layer: &mut Layer, mut y: f64, title: &str, shares: &[Share]) -> f64 {
@@ -49,9 +43,4 @@ fn bars(layer: &mut Layer, mut y: f64, title: &str, shares: &[Share]) -> f64 {
         y += STEP;
     }
     y + 14.0
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what a picture has")]
-fn height(y: f64) -> u32 {
-    y.clamp(1.0, 30_000.0).ceil() as u32
 }

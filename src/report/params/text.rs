@@ -68,9 +68,7 @@ fn shares(title: &str, shares: &[Share], page: Page, out: &mut String) {
             .number("bytes", 0, share.bytes.to_string())
             .value("share", 1, share.ratio.map(Ratio::get), format::percent)
     };
-    let _ = writeln!(out, "{title}");
-    text::rows(out, shares.iter().map(row), page);
-    out.push('\n');
+    text::titled(out, title, shares.iter().map(row), page);
 }
 
 fn rows(title: &str, rows: &[summary::Row<'_>], bad: bool, page: Page, out: &mut String) {
@@ -86,9 +84,7 @@ fn rows(title: &str, rows: &[summary::Row<'_>], bad: bool, page: Page, out: &mut
         }
         cells.prose("", clean(row.name))
     };
-    let _ = writeln!(out, "{title}");
-    text::rows(out, rows.iter().map(row), page);
-    out.push('\n');
+    text::titled(out, title, rows.iter().map(row), page);
 }
 
 fn values(found: &Values<'_>, report: &CheckpointReport<'_>, page: Page, out: &mut String) {

@@ -77,9 +77,7 @@ fn sums(totals: &Totals, page: Page, out: &mut String) {
         row("    not releasable", totals.unreleasable_bytes),
         row("  largest free range", totals.largest_free_bytes),
     ]);
-    out.push_str("Memory\n");
-    text::rows(out, rows, page);
-    out.push('\n');
+    text::titled(out, "Memory", rows, page);
 }
 
 fn groups(title: &str, groups: &[Group], page: Page, out: &mut String) {
@@ -111,9 +109,7 @@ fn groups(title: &str, groups: &[Group], page: Page, out: &mut String) {
                 .number("largest free", 3, totals.largest_free_bytes.to_string()),
         );
     }
-    let _ = writeln!(out, "{title}");
-    text::rows(out, rows, page);
-    out.push('\n');
+    text::titled(out, title, rows, page);
 }
 
 fn requests(requests: &[Request], page: Page, out: &mut String) {
@@ -140,9 +136,7 @@ fn requests(requests: &[Request], page: Page, out: &mut String) {
                 .number("unusable", 1, request.lost_bytes.to_string()),
         );
     }
-    out.push_str("Free memory that a request can use\n");
-    text::rows(out, rows, page);
-    out.push('\n');
+    text::titled(out, "Free memory that a request can use", rows, page);
 }
 
 fn holders(title: &str, holders: &[Holder], page: Page, out: &mut String) {
@@ -154,9 +148,7 @@ fn holders(title: &str, holders: &[Holder], page: Page, out: &mut String) {
             .prose("allocated by", &holder.stack.short)
     };
     if !holders.is_empty() {
-        let _ = writeln!(out, "{title}");
-        text::rows(out, holders.iter().map(row), page);
-        out.push('\n');
+        text::titled(out, title, holders.iter().map(row), page);
     }
 }
 

@@ -1,9 +1,9 @@
 //! Live memory over a trace, by who holds it at the peak.
 
-use super::{Drawn, LEFT, RIGHT, THEME, heading, label, legend, number, real};
+use super::{Drawn, LEFT, RIGHT, THEME, heading, label, legend, number};
 use crate::files::snapshot::analysis::{Holding, TraceReport};
 use crate::files::snapshot::{Event, Trace};
-use crate::model::units::Bytes;
+use crate::model::units::{Bytes, real};
 use crate::plot::{Anchor, Color, Layer, Point, Rect, Stroke, Text, text};
 
 const HIGH: f64 = 260.0;

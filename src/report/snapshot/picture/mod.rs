@@ -36,20 +36,10 @@ pub(crate) fn draw(all: &[Drawn<'_>]) -> Picture {
         y += 36.0;
     }
     let names: Vec<&str> = all.iter().map(|drawn| drawn.name.as_str()).collect();
-    Picture {
-        width: 1200,
-        // Bounded by what is drawn: 40 rows and a chart for each device.
-        height: height(y),
-        title: format!("Allocator snapshot: {}", names.join(", ")),
-        description: "The address space by segment, and live memory over the trace.".to_owned(),
-        background: THEME.background,
-        layer,
-    }
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what a picture has")]
-fn height(y: f64) -> u32 {
-    y.clamp(1.0, 30_000.0).ceil() as u32
+    // Its height is bounded by what is drawn: 40 rows and a chart for each device.
+    let title = format!("Allocator snapshot: {}", names.join(", "));
+    let description = "The address space by segment, and live memory over the trace.";
+    Picture::column(1200, y, title, description, layer)
 }
 
 fn device(layer: &mut Layer, top: f64, drawn: &Drawn<'_>, group: &Group) -> f64 {
@@ -112,10 +102,4 @@ pub(crate) fn page(picture: &Picture) -> String {
          <style>body{{margin:0;background:#fff}}svg{{max-width:100%;height:auto;display:block;margin:auto}}</style>\
          </head>\n<body>\n{svg}\n</body></html>\n"
     )
-}
-
-/// Exact to 2^53, which no picture shows.
-#[expect(clippy::cast_precision_loss, reason = "pixels")]
-const fn real(value: u64) -> f64 {
-    value as f64
 }

@@ -1,8 +1,8 @@
 //! The address space: segments one after the other, wrapped like text.
 
-use super::{LEFT, MARGIN, RIGHT, THEME, heading, legend, real};
+use super::{LEFT, MARGIN, RIGHT, THEME, heading, legend};
 use crate::files::snapshot::{BlockState, Segment, SegmentKind, Snapshot};
-use crate::model::units::Bytes;
+use crate::model::units::{self, Bytes, real};
 use crate::plot::{Color, Layer, Rect};
 
 const LIVE: Color = THEME.series[0];
@@ -51,9 +51,8 @@ pub(super) fn draw(layer: &mut Layer, top: f64, snapshot: &Snapshot<'_>, device:
     bottom + 10.0
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size for people")]
 fn per_row(wide: f64, scale: f64) -> Bytes {
-    Bytes::new((wide / scale.max(1e-12)).clamp(0.0, 9e15) as u64)
+    Bytes::new(units::whole((wide / scale.max(1e-12)).min(9e15)))
 }
 
 fn title(snapshot: &Snapshot<'_>, segment: &Segment) -> String {
