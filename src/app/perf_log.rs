@@ -118,10 +118,7 @@ impl PerfLog {
     /// Ends with the last summaries written; a write that hangs is abandoned after `deadline`.
     pub(super) fn finish(self, deadline: Duration) {
         drop(self.stop);
-        let begun = clock::now();
-        while !self.thread.is_finished() && clock::now().since(begun) < deadline {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        apart::ended(&self.thread, deadline);
     }
 }
 

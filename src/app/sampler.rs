@@ -12,7 +12,7 @@ use super::state;
 use crate::config::Config;
 use crate::engine::{EVERYTHING, Engine};
 use crate::events::Events;
-use crate::host::{clock, fs};
+use crate::host::{apart, clock, fs};
 use crate::model::acknowledged::{Acknowledgement, ProblemId};
 use crate::model::frame::Frame;
 use crate::model::health::Health;
@@ -87,13 +87,8 @@ impl Sampler {
     /// Ends the thread; a thread that is blocked in a read is not joined after `deadline`.
     pub fn stop(self, deadline: Duration) {
         self.request(Request::Stop);
-        let begun = clock::now();
-        while !self.thread.is_finished() {
-            if clock::now().since(begun) > deadline {
-                tracing::warn!("The sampler did not end in time and is left behind.");
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(5));
+        if !apart::ended(&self.thread, deadline) {
+            tracing::warn!("The sampler did not end in time and is left behind.");
         }
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::engine::analyze::Kept;
-use crate::host::{clock, fs};
+use crate::host::{apart, clock, fs};
 use crate::model::analyzer::SavedState;
 use crate::model::error_chain::error_chain;
 use crate::past_runs::PastRuns;
@@ -160,10 +160,7 @@ impl Keeper {
         self.keep(saved);
         let Self { jobs, thread, .. } = self;
         drop(jobs);
-        let begun = clock::now();
-        while !thread.is_finished() && clock::now().since(begun) < deadline {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        apart::ended(&thread, deadline);
     }
 }
 

@@ -10,6 +10,9 @@ mod raw;
 
 use std::io;
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use super::clock;
 
 /// Starts a thread that has only the standard descriptors of this process.
 ///
@@ -26,6 +29,18 @@ pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<Join
         }
         run();
     })
+}
+
+/// Waits until a thread has ended, at most this long, because its work may hang; false if it has not.
+pub fn ended(thread: &JoinHandle<()>, deadline: Duration) -> bool {
+    let begun = clock::now();
+    while !thread.is_finished() {
+        if clock::now().since(begun) > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ use super::types::scope::Exempt;
 use crate::host::child::WorkerCommand;
 use crate::host::roots::Roots;
 use crate::host::tls::Trust;
-use crate::host::{clock, memory, numa, priority};
+use crate::host::{apart, clock, memory, numa, priority};
 use crate::model::checkpoint::Checkpoints;
 use crate::model::facts::Facts;
 use crate::model::frame::Frame;
@@ -301,10 +301,7 @@ impl Drop for Guard {
         self.stop.store(true, Ordering::Relaxed);
         let Some(thread) = self.thread.take() else { return };
         thread.thread().unpark();
-        let begun = clock::now();
-        while !thread.is_finished() && clock::now().since(begun) < STOP_TIMEOUT {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        apart::ended(&thread, STOP_TIMEOUT);
     }
 }
 
