@@ -68,16 +68,12 @@ struct Results<T> {
     result: T,
 }
 
+/// A series: its value, or its values over a time range.
 #[derive(Deserialize)]
-struct Element {
+struct Element<V> {
     metric: BTreeMap<String, String>,
-    value: (f64, String),
-}
-
-#[derive(Deserialize)]
-struct Stretch {
-    metric: BTreeMap<String, String>,
-    values: Vec<(f64, String)>,
+    #[serde(alias = "values")]
+    value: V,
 }
 
 /// A scalar: its time, and its value as text.
@@ -105,7 +101,7 @@ fn data<'j, D: Deserialize<'j>>(json: &'j [u8]) -> Result<D, AnswerError> {
 /// # Errors
 /// An answer that is not an instant vector.
 pub fn samples(json: &[u8]) -> Result<Vec<Sample>, AnswerError> {
-    let Results::<Vec<Element>> { result } = data(json)?;
+    let Results::<Vec<Element<(f64, String)>>> { result } = data(json)?;
     let mut samples = Vec::with_capacity(result.len());
     for Element { metric, value: (_, text) } in result {
         let value: f64 = text.parse().map_err(|_| AnswerError::Number(text))?;
@@ -121,9 +117,9 @@ pub fn samples(json: &[u8]) -> Result<Vec<Sample>, AnswerError> {
 /// # Errors
 /// An answer that is not a range vector.
 pub fn ranges(json: &[u8]) -> Result<Vec<Range>, AnswerError> {
-    let Results::<Vec<Stretch>> { result } = data(json)?;
+    let Results::<Vec<Element<Vec<(f64, String)>>>> { result } = data(json)?;
     let mut ranges = Vec::with_capacity(result.len());
-    for Stretch { metric, values } in result {
+    for Element { metric, value: values } in result {
         let mut points = Vec::with_capacity(values.len());
         for (time, text) in values {
             let value: f64 = text.parse().map_err(|_| AnswerError::Number(text))?;

@@ -307,9 +307,8 @@ fn run(sample: &Sample, answers: &Answers) -> Run {
         tokens_per_second: value(tokens),
         step_age_ratio: value(ages),
         fit: of(fits).and_then(|fit| {
-            let verdict = fit.label("verdict");
             Some(WorstFit {
-                verdict: Verdict::ALL.iter().copied().find(|known| known.label() == verdict)?,
+                verdict: Verdict::of_label(&fit.label("verdict"))?,
                 phase: fit.label("phase"),
                 resource: fit.label("resource"),
                 instance: fit.label("instance"),

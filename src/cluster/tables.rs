@@ -80,12 +80,12 @@ impl Cluster {
             }
             Link::Alert(place) => {
                 let alert = self.alerts.iter().flatten().nth(*place)?;
-                let said = Item::Text(Some(alert.health()), format!("{}: {}", alert.name, alert.text));
                 let labels =
                     alert.labels.iter().map(|(name, value)| Item::Text(None, format!("{name} = {value}")));
-                let labels = Section { id: "labels", title: "Labels".to_owned(), items: labels.collect() };
-                let said = Section { id: "alert", title: String::new(), items: vec![said] };
-                let sections = vec![said, labels];
+                let sections = vec![
+                    Section::new("alert", "", vec![said(alert)]),
+                    Section::new("labels", "Labels", labels.collect()),
+                ];
                 Some(Sheet {
                     title: "Alert".to_owned(),
                     health: alert.health(),
@@ -153,16 +153,18 @@ impl Cluster {
         items: Vec<Item>,
         wanted: impl Fn(&Alert) -> bool,
     ) -> Sheet {
-        let mut sections = vec![Section { id: "state", title: String::new(), items }];
+        let mut sections = vec![Section::new("state", "", items)];
         let alerts = self.alerts.iter().flatten().filter(|alert| wanted(alert));
-        let said =
-            |alert: &Alert| Item::Text(Some(alert.health()), format!("{}: {}", alert.name, alert.text));
         let alerts: Vec<Item> = alerts.map(said).collect();
         if !alerts.is_empty() {
-            sections.push(Section { id: "alerts", title: "Alerts".to_owned(), items: alerts });
+            sections.push(Section::new("alerts", "Alerts", alerts));
         }
         Sheet { title, health, sections, ..Sheet::default() }
     }
+}
+
+fn said(alert: &Alert) -> Item {
+    Item::Text(Some(alert.health()), format!("{}: {}", alert.name, alert.text))
 }
 
 fn left(seconds: Option<f64>) -> Cell {

@@ -6,6 +6,7 @@
 //! without a sample is missing, never zero.
 
 use crate::model::names::named;
+use crate::model::units::{real, whole};
 use std::collections::VecDeque;
 
 named! {
@@ -41,11 +42,7 @@ impl Range {
 
     /// Its length in seconds.
     pub fn seconds(self) -> f64 {
-        match self {
-            Self::Minutes => 600.0,
-            Self::Hours => 7_200.0,
-            Self::Day => 86_400.0,
-        }
+        f64::from(self.step()) * real(self.steps() as u64)
     }
 }
 
@@ -162,15 +159,7 @@ impl Rings {
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be in range")]
         let code = (value / 2_f64.powi(self.unit)).round() as u16;
-        let step = |range: Range| {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "checked to be positive"
-            )]
-            let step = (at / f64::from(range.step())) as u64;
-            step
-        };
+        let step = |range: Range| whole(at / f64::from(range.step()));
         self.seconds.push(step(Range::Minutes), code, Range::Minutes.steps());
         self.tens.push(step(Range::Hours), code, Range::Hours.steps());
         self.minutes.push(step(Range::Day), code, Range::Day.steps());
@@ -190,8 +179,7 @@ impl Rings {
         let unit = 2_f64.powi(self.unit);
         let first = (ring.newest + 1).saturating_sub(ring.steps.len() as u64);
         let tell = |(number, codes): (u64, &[u16; W])| {
-            #[expect(clippy::cast_precision_loss, reason = "seconds of an uptime")]
-            let at = number as f64 * f64::from(range.step());
+            let at = real(number) * f64::from(range.step());
             let known = codes[0] != MISSING;
             let (max, min) = (f64::from(codes[0]) * unit, f64::from(codes[W - 1]) * unit);
             (at, known.then_some(Extent { min, max }))

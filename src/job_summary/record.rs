@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{JobGpu, JobMemory, JobState, JobSummary, LimitState, PeakBasis, request};
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
+use crate::model::units::whole;
 
 /// GPUs kept of one job: 16 with 7 MIG devices each.
 const MOST_GPUS: usize = 112;
@@ -162,7 +163,7 @@ impl Record {
         if sample.working_set.is_some() {
             self.working_set_samples = self.working_set_samples.saturating_add(1);
             // Slurm may change the limit of a running job: the last one counts.
-            memory.limit_bytes = sample.limit.map(whole);
+            memory.limit_bytes = sample.limit.map(rounded);
             memory.limit = if sample.limit.is_some() { LimitState::Set } else { LimitState::None };
         }
     }
@@ -178,7 +179,7 @@ impl Record {
         let counts = self.oom_kills.values().copied();
         let counted = if hierarchical { counts.fold(0.0, f64::max) } else { counts.sum() };
         let memory = &mut self.summary.memory;
-        memory.oom_kills = memory.oom_kills.max(whole(counted)).max(self.victims);
+        memory.oom_kills = memory.oom_kills.max(rounded(counted)).max(self.victims);
     }
 
     /// Marks the job as ended.
@@ -238,7 +239,7 @@ fn add_gpu(known: &mut JobGpu, utilization: &mut Utilization, now: &GpuSample, s
         known.used_seconds += seconds;
     }
     largest(&mut known.memory_peak_bytes, now.memory);
-    known.memory_total_bytes = now.total.map(whole).or(known.memory_total_bytes);
+    known.memory_total_bytes = now.total.map(rounded).or(known.memory_total_bytes);
     if let Some(ratio) = now.utilization {
         utilization.weighted += ratio * seconds;
         utilization.seconds += seconds;
@@ -246,15 +247,10 @@ fn add_gpu(known: &mut JobGpu, utilization: &mut Utilization, now: &GpuSample, s
 }
 
 fn largest(most: &mut Option<u64>, now: Option<f64>) {
-    *most = (*most).max(now.map(whole));
+    *most = (*most).max(now.map(rounded));
 }
 
 /// A count of bytes or events, which points hold as floating-point numbers.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "saturates, and no value is negative"
-)]
-fn whole(value: f64) -> u64 {
-    value.max(0.0).round() as u64
+fn rounded(value: f64) -> u64 {
+    whole(value.round())
 }

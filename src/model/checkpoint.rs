@@ -88,12 +88,8 @@ impl Slot {
             return Err(());
         }
         let found = self.key();
-        let state = match self.state.load(Ordering::Relaxed) {
-            1 => Some(CheckpointState::Saving),
-            2 => Some(CheckpointState::Saved),
-            3 => Some(CheckpointState::Failed),
-            _ => None,
-        };
+        let code = self.state.load(Ordering::Relaxed);
+        let state = CheckpointState::ALL.into_iter().find(|state| code_of(*state) == code);
         let heard_nanos = self.heard.load(Ordering::Relaxed);
         let count = self.count.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
@@ -102,6 +98,11 @@ impl Slot {
         }
         Ok(found.zip(state).map(|(key, state)| (key, Acknowledgement { state, heard_nanos, count })))
     }
+}
+
+/// The number that an entry holds for a state; 0 is an empty entry.
+const fn code_of(state: CheckpointState) -> u64 {
+    state as u64 + 1
 }
 
 /// The last checkpoint acknowledgement of each process.
@@ -132,12 +133,7 @@ impl Checkpoints {
             return false;
         };
         let before = if known.is_some() { slot.count.load(Ordering::Relaxed) } else { 0 };
-        let code = match state {
-            CheckpointState::Saving => 1,
-            CheckpointState::Saved => 2,
-            CheckpointState::Failed => 3,
-        };
-        slot.write(key, code, heard_nanos, before.saturating_add(1));
+        slot.write(key, code_of(state), heard_nanos, before.saturating_add(1));
         true
     }
 

@@ -119,11 +119,7 @@ pub struct Mig {
 impl Gpu {
     /// The used share of the memory that can be allocated; absent where it is not known.
     pub fn share(&self) -> Option<f64> {
-        let whole = match (self.used, self.free) {
-            (Some(used), Some(free)) => Some(used + free),
-            _ => self.total,
-        };
-        format::share(self.used, whole)
+        format::share(self.used, self.whole())
     }
 
     /// The time left as text; `problem` is that of a problem with it, `is_fragmented` whether an allocator on it is.
@@ -236,12 +232,14 @@ pub(super) fn gpus(
             own.uncorrected_ecc = Some(own.uncorrected_ecc.unwrap_or(0.0) + row.value());
         }
     }
+    let instance =
+        |row: &MetricRow<'_>| format!("{}/{}", row.label("gpu_instance"), row.label("compute_instance"));
     for row in lookup.rows(&gpu::MIG_TOTAL.desc) {
-        let instance = format!("{}/{}", row.label("gpu_instance"), row.label("compute_instance"));
+        let instance = instance(&row);
         entry(&mut all, &row).mig.push(Mig { instance, used: None, total: Some(row.value()) });
     }
     for row in lookup.rows(&gpu::MIG_USED.desc) {
-        let instance = format!("{}/{}", row.label("gpu_instance"), row.label("compute_instance"));
+        let instance = instance(&row);
         let own = entry(&mut all, &row);
         if let Some(mig) = own.mig.iter_mut().find(|mig| mig.instance == instance) {
             mig.used = Some(row.value());

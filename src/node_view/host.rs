@@ -146,11 +146,8 @@ pub(super) fn host(lookup: &Lookup<'_>, forecasts: &Forecasts<'_>) -> Host {
     let available = lookup.value(&memory::AVAILABLE.desc);
     let used = lookup.value(&memory::USED.desc).or_else(|| Some(total? - available?));
     let forecast = forecasts.forecast(&Subject::host());
-    let health = match &forecast {
-        _ if used.is_none() || total.is_none() => Health::Unknown,
-        Some(forecast) => forecast.health(),
-        None => Health::Unknown,
-    };
+    let known = forecast.as_ref().filter(|_| used.is_some() && total.is_some());
+    let health = known.map_or(Health::Unknown, Forecast::health);
     Host {
         name: text("hostname"),
         kernel: text("kernel"),

@@ -144,7 +144,7 @@ impl NodeView {
         let forecasts = Forecasts::of(&frame.outlook);
         let now = frame.at.unix().as_secs_f64();
         let ranks = training::ranks(&lookup, &forecasts);
-        let mut workloads = workload::workloads(&lookup, &forecasts, ranks);
+        let workloads = workload::workloads(&lookup, &forecasts, ranks);
         let gpus = gpu::gpus(&lookup, &forecasts, &workloads, situation.last_holders);
         let mut view = Self {
             schema_version: SCHEMA_VERSION,
@@ -156,6 +156,7 @@ impl NodeView {
             nvml: gpu::nvml(&lookup),
             findings: frame.findings.iter().map(stated).collect(),
             gpus,
+            workloads,
             workloads_omitted: workload::omitted(&lookup),
             protection: protection::protection(&lookup),
             sources: host::sources(frame),
@@ -165,11 +166,8 @@ impl NodeView {
             analyzed: Analyzed { forecasts: frame.outlook.has_forecasts, leaks: frame.outlook.has_leaks },
             ..Self::default()
         };
-        view.node = match (view.host.name.as_str(), situation.host_name) {
-            ("", Some(name)) => name.to_owned(),
-            (name, _) => name.to_owned(),
-        };
-        std::mem::swap(&mut view.workloads, &mut workloads);
+        let name = Some(view.host.name.as_str()).filter(|name| !name.is_empty()).or(situation.host_name);
+        view.node = name.unwrap_or_default().to_owned();
         view.problems = problems::problems(&view, frame, &forecasts);
         view.take_problems();
         view.is_stalled = situation.age_seconds > situation.stale_after;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::events::state_health;
-use super::lookup::Lookup;
+use super::lookup::{Lookup, MetricRow};
 use crate::catalog::protection;
 use crate::model::format;
 use crate::model::health::Health;
@@ -107,6 +107,11 @@ struct Conditions<'f> {
     reasons: Vec<&'f str>,
 }
 
+/// The target and the workload that a row is about.
+fn key<'f>(row: &MetricRow<'f>) -> (&'f str, &'f str) {
+    (row.label("target"), row.label("workload"))
+}
+
 pub(super) fn protection(lookup: &Lookup<'_>) -> Protection {
     let mut modes = BTreeMap::new();
     for row in lookup.current(&protection::MODE.desc) {
@@ -115,25 +120,21 @@ pub(super) fn protection(lookup: &Lookup<'_>) -> Protection {
     let mut all = BTreeMap::<(&str, &str), Target>::new();
     let mut conditions = BTreeMap::<(&str, &str), Conditions<'_>>::new();
     for row in lookup.current(&protection::STATE.desc) {
-        let own = all.entry((row.label("target"), row.label("workload"))).or_default();
-        row.label("state").clone_into(&mut own.state);
+        row.label("state").clone_into(&mut all.entry(key(&row)).or_default().state);
     }
     for row in lookup.rows(&protection::CONDITION.desc) {
-        let own = conditions.entry((row.label("target"), row.label("workload"))).or_default();
+        let own = conditions.entry(key(&row)).or_default();
         let known = if row.value() > 0.0 { &mut own.met } else { &mut own.not_met };
         known.insert(row.label("condition"));
     }
     for row in lookup.current(&protection::DISARMED_REASON.desc) {
-        let own = conditions.entry((row.label("target"), row.label("workload"))).or_default();
-        own.reasons.push(row.label("reason"));
+        conditions.entry(key(&row)).or_default().reasons.push(row.label("reason"));
     }
     for row in lookup.rows(&protection::HEADROOM.desc) {
-        let own = all.entry((row.label("target"), row.label("workload"))).or_default();
-        own.headroom.push((row.label("resource").to_owned(), row.value()));
+        all.entry(key(&row)).or_default().headroom.push((row.label("resource").to_owned(), row.value()));
     }
     for row in lookup.rows(&protection::CANNOT_SAVE.desc) {
-        let own = all.entry((row.label("target"), row.label("workload"))).or_default();
-        own.cannot_save.push((row.label("reason").to_owned(), row.value()));
+        all.entry(key(&row)).or_default().cannot_save.push((row.label("reason").to_owned(), row.value()));
     }
     let figures: [(_, Field); 3] = [
         (&protection::MEMBERS.desc, |own| &mut own.members),
@@ -142,11 +143,11 @@ pub(super) fn protection(lookup: &Lookup<'_>) -> Protection {
     ];
     for (desc, field) in figures {
         for row in lookup.rows(desc) {
-            *field(all.entry((row.label("target"), row.label("workload"))).or_default()) = Some(row.value());
+            *field(all.entry(key(&row)).or_default()) = Some(row.value());
         }
     }
     for row in lookup.current(&protection::OVERDUE.desc) {
-        all.entry((row.label("target"), row.label("workload"))).or_default().overdue = true;
+        all.entry(key(&row)).or_default().overdue = true;
     }
     for target in modes.keys() {
         if !all.keys().any(|(known, _)| known == target) {

@@ -12,6 +12,7 @@ use crate::history::recent::{Quantity, Subject};
 use crate::model::format;
 use crate::model::health::Health;
 use crate::model::outlook::{Forecast, Growth, LeakState};
+use crate::model::units::real;
 
 /// What an event is about; empty where it is about no GPU, no workload, no rank.
 #[derive(Clone, Copy, Debug)]
@@ -46,11 +47,10 @@ impl NodeView {
         if let Some(gpu) = self.silent_gpu(own) {
             return (None, format!("unknown: GPU {gpu}"));
         }
-        let is_fragmented = own.state() == "fragmented";
-        (
-            None,
-            if is_fragmented { "allocator fragmented".to_owned() } else { future(None, own.growth.as_ref()) },
-        )
+        match own.state() {
+            "fragmented" => (None, "allocator fragmented".to_owned()),
+            _ => (None, future(None, own.growth.as_ref())),
+        }
     }
 
     pub fn workload_table(&self) -> Table {
@@ -60,8 +60,7 @@ impl NodeView {
             let (left, shown) = self.left(own);
             let growth = own.growth.as_ref().and_then(Growth::bytes_per_second);
             let gpus: Vec<&str> = own.gpus.iter().map(|(gpu, _)| gpu.as_str()).collect();
-            #[expect(clippy::cast_precision_loss, reason = "a count of ranks")]
-            let ranks = Some(own.ranks.len() as f64).filter(|ranks| *ranks > 0.0);
+            let ranks = Some(real(own.ranks.len() as u64)).filter(|ranks| *ranks > 0.0);
             let link = Link::Workload(own.name.clone());
             let gpu = match &*gpus {
                 [one] => Cell::text(*one).to(Link::Gpu((*one).to_owned())),

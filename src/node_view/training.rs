@@ -307,24 +307,25 @@ fn each(all: &mut Ranks, lookup: &Lookup<'_>, desc: &Desc, mut take: impl FnMut(
 
 impl Rank {
     fn phase(&mut self, name: &str) -> &mut Phase {
-        let known = self.phases.iter().position(|own| own.name == name);
-        let place = known.unwrap_or_else(|| {
-            self.phases.push(Phase { name: name.to_owned(), ..Phase::default() });
-            self.phases.len() - 1
-        });
-        &mut self.phases[place]
+        let new = || Phase { name: name.to_owned(), ..Phase::default() };
+        found_or(&mut self.phases, |own| own.name == name, new)
     }
 
+    /// The allocator that a row is about.
     fn allocator(&mut self, row: &MetricRow<'_>) -> &mut Allocator {
         let (device, gpu) = (row.label("device"), row.label("gpu"));
-        let known = self.allocators.iter().position(|own| own.device == device && own.gpu == gpu);
-        let place = known.unwrap_or_else(|| {
-            let new = Allocator { device: device.to_owned(), gpu: gpu.to_owned(), ..Allocator::default() };
-            self.allocators.push(new);
-            self.allocators.len() - 1
-        });
-        &mut self.allocators[place]
+        let new = || Allocator { device: device.to_owned(), gpu: gpu.to_owned(), ..Allocator::default() };
+        found_or(&mut self.allocators, |own| own.device == device && own.gpu == gpu, new)
     }
+}
+
+/// The first of `all` that is wanted, else a new one at the end.
+fn found_or<T>(all: &mut Vec<T>, is_wanted: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> &mut T {
+    let place = all.iter().position(is_wanted).unwrap_or(all.len());
+    if place == all.len() {
+        all.push(new());
+    }
+    &mut all[place]
 }
 
 /// Where a job that ran out of memory wrote a snapshot of its allocator, to follow what happened; empty where it wrote none.

@@ -17,6 +17,7 @@ use crate::model::finding::Subject;
 use crate::model::format;
 use crate::model::health::Health;
 use crate::model::outlook;
+use crate::model::units::whole;
 
 /// A workload; all amounts in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -237,7 +238,5 @@ pub(super) fn processes_of(lookup: &Lookup<'_>, name: &str) -> Vec<Process> {
 
 /// Workloads that are not tracked because the limit is reached.
 pub(super) fn omitted(lookup: &Lookup<'_>) -> u64 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
-    let count = lookup.value(&workload::OMITTED.desc).unwrap_or(0.0) as u64;
-    count
+    lookup.value(&workload::OMITTED.desc).map_or(0, whole)
 }

@@ -12,8 +12,8 @@ pub mod table;
 pub mod tensorboard;
 pub mod text;
 
+use crate::model::format;
 use crate::model::units::GIB;
-use time::UtcDateTime;
 
 /// One step of a job. Unknown values are absent, in every format.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,18 +43,11 @@ pub struct StepRow {
 const TERA: f64 = 1e12;
 /// A time as `2025-06-24 11:27:20`, in UTC; a time beyond the years of four digits is written in seconds since 1970.
 fn stamp(unix_seconds: f64) -> String {
-    #[expect(clippy::cast_possible_truncation, reason = "a saturated value is not a valid time")]
-    let time = UtcDateTime::from_unix_timestamp((unix_seconds + 0.000_5).floor() as i64);
-    let text = time.ok().filter(|time| (0..=9999).contains(&time.year())).map(|time| {
-        let (hour, minute, second) = time.as_hms();
-        format!(
-            "{:04}-{:02}-{:02} {hour:02}:{minute:02}:{second:02}",
-            time.year(),
-            u8::from(time.month()),
-            time.day()
-        )
-    });
-    text.unwrap_or_else(|| format!("{unix_seconds:.0}"))
+    let text = format::timestamp(unix_seconds + 0.000_5);
+    match text.strip_suffix('Z').filter(|text| !text.starts_with('-')) {
+        Some(text) => text.replace('T', " "),
+        None => format!("{unix_seconds:.0}"),
+    }
 }
 
 #[cfg(test)]

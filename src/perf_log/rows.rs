@@ -6,7 +6,7 @@ use super::StepRow;
 use crate::catalog::training;
 use crate::model::frame::Frame;
 use crate::model::label::Label;
-use crate::model::point::{Family, Point};
+use crate::model::units::whole;
 
 const STEP: &str = training::STEP.desc.name;
 const STEP_SECONDS: &str = training::STEP_LAST.desc.name;
@@ -42,7 +42,7 @@ pub fn workload_rows(frame: &Frame) -> BTreeMap<Label, WorkloadRow> {
             continue;
         }
         for point in &family.points {
-            let (Some(workload), Some(value)) = (label(family, point, "workload"), Some(point.value)) else {
+            let (Some(workload), value) = (point.label(family.desc, "workload"), point.value) else {
                 continue;
             };
             let values = all.entry(workload.clone()).or_default();
@@ -54,7 +54,7 @@ pub fn workload_rows(frame: &Frame) -> BTreeMap<Label, WorkloadRow> {
                 TOKEN_RATE => sum(&mut row.tokens_per_second, value),
                 SAMPLES => sum(&mut values.samples, value),
                 LOSS => {
-                    let first = label(family, point, "rank").is_some_and(|rank| rank.as_str() == "0");
+                    let first = point.label(family.desc, "rank").is_some_and(|rank| rank.as_str() == "0");
                     if first || row.loss.is_none() {
                         row.loss = Some(value);
                     }
@@ -79,17 +79,13 @@ pub fn workload_rows(frame: &Frame) -> BTreeMap<Label, WorkloadRow> {
     all
 }
 
-fn label<'f>(family: &Family, point: &'f Point, name: &str) -> Option<&'f Label> {
-    let place = family.desc.labels.iter().position(|own| *own == name)?;
-    point.labels.get(place)
-}
-
 /// The mean over the ranks of a workload, and their number.
 fn mean(frame: &Frame, name: &str, workload: &Label, convention: &str) -> Option<(f64, f64)> {
     let family = frame.families.iter().find(|family| family.desc.name == name)?;
     let (mut total, mut ranks) = (0.0, 0.0);
     for point in &family.points {
-        let of = |name, wanted: &str| label(family, point, name).is_some_and(|own| own.as_str() == wanted);
+        let of =
+            |name, wanted: &str| point.label(family.desc, name).is_some_and(|own| own.as_str() == wanted);
         if of("workload", workload.as_str()) && of("convention", convention) {
             total += point.value;
             ranks += 1.0;
@@ -104,15 +100,6 @@ fn most(to: &mut Option<f64>, value: f64) {
 
 fn sum(to: &mut Option<f64>, value: f64) {
     *to = Some(to.unwrap_or(0.0) + value);
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "saturates, and steps are counts"
-)]
-fn whole(value: f64) -> u64 {
-    value as u64
 }
 
 /// Selects the steps of one workload that are logged.

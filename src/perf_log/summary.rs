@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use serde::Serialize;
 
 use super::{GIB, StepRow, TERA, stamp};
+use crate::model::units::real;
 
 /// Number of the newest steps that are listed.
 const LISTED_STEPS: usize = 1_000;
@@ -47,9 +48,7 @@ impl Figure {
         self.count += 1;
         (self.min, self.max) =
             if self.count == 1 { (value, value) } else { (self.min.min(value), self.max.max(value)) };
-        #[expect(clippy::cast_precision_loss, reason = "no run has 2^52 steps")]
-        let share = 1.0 / self.count as f64;
-        self.mean += (value - self.mean) * share;
+        self.mean += (value - self.mean) / real(self.count);
         self.last = value;
     }
 }

@@ -6,7 +6,7 @@ use super::text::{self, Page};
 use crate::model::ends::{End, ShownEnds};
 use crate::model::format;
 use crate::node_view::ends::{evidence, remarks, sentence};
-use crate::node_view::table::{Cell, Row, Table};
+use crate::node_view::table::{Cell, Row};
 
 /// The ends as text: as a table, or the first one explained.
 pub fn ends_text(shown: &ShownEnds, all: bool, page: Page) -> String {
@@ -34,7 +34,7 @@ fn table(ends: &[End], page: Page) -> String {
             .value("step", 2, end.step.map(crate::model::units::real), format::whole)
     };
     let mut out = "Ends\n".to_owned();
-    text::table(&mut out, &Table::new("Ends", ends.iter().map(row), "No end is known."), page);
+    text::rows(&mut out, ends.iter().map(row), page);
     out
 }
 

@@ -14,6 +14,7 @@ use super::text;
 use super::{About, Body, Page, Recorder};
 use crate::model::format::percent;
 use crate::model::health::Health;
+use crate::model::units::real;
 use crate::node_view::table::Row;
 use crate::node_view::{Stated, Workload};
 use crate::plot::report::{Report, Series};
@@ -232,9 +233,8 @@ fn zones(recorder: &Recorder) -> Vec<Zone<'_>> {
     all.into_values().collect()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a few thousand")]
 fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / real(values.len() as u64))
 }
 
 /// The zone with the most free memory; the other zones are small by design.

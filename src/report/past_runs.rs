@@ -9,7 +9,8 @@ use crate::model::fit::{Medium, Phase};
 use crate::model::format;
 use crate::model::health::Health;
 use crate::model::printable::escaped;
-use crate::node_view::table::{Cell, Row, Table};
+use crate::model::units::real;
+use crate::node_view::table::{Cell, Row};
 use crate::past_runs::{LIVES, LifePeak, Outcome, PastRun, ShownRun, ShownRuns};
 
 /// The past runs as text, the newest first.
@@ -47,13 +48,8 @@ pub fn past_runs_text(shown: &ShownRuns, page: Page) -> String {
             .bytes("per token", 5, past.bytes_per_token)
     };
     let mut out = "Past runs\n".to_owned();
-    text::table(&mut out, &Table::new("Past runs", shown.runs.iter().map(row), ""), page);
+    text::rows(&mut out, shown.runs.iter().map(row), page);
     out
-}
-
-#[expect(clippy::cast_precision_loss, reason = "amounts of memory and numbers of steps")]
-fn real(amount: u64) -> f64 {
-    amount as f64
 }
 
 /// Name of the memory for each token, which is estimated and not measured in each run.
@@ -218,7 +214,7 @@ impl RunComparison {
                 .bytes("after", 0, own.after_bytes)
                 .number("change", 0, Cell::text(change.unwrap_or_default()).of(health))
         });
-        text::table(&mut out, &Table::new("Memory", rows, ""), page);
+        text::rows(&mut out, rows, page);
         out
     }
 }

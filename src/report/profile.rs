@@ -54,8 +54,7 @@ struct Gpu<'a> {
 
 pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[&node_view::Gpu]) -> Body {
     let (narrow, mut out, mut over) = (recorder.focus.is_narrow(), String::new(), Vec::new());
-    let total =
-        recorder.curve(Kind::Host, "", "total_bytes").and_then(|curve| curve.last()).map(|last| last.1);
+    let total = recorder.newest(Kind::Host, "", "total_bytes");
     let mut rows = Vec::new();
     for (name, metric) in HOST.iter().filter(|_| !narrow) {
         rows.extend(recorder.statistics(Kind::Host, "", metric).map(|found| line(name, &found, bytes)));
@@ -163,8 +162,7 @@ fn gpus(recorder: &Recorder) -> Vec<Gpu<'_>> {
     let of = |gpu| {
         let known = recorder.last.gpu(gpu);
         let used_bytes = recorder.statistics(Kind::Gpu, gpu, "used_bytes");
-        let last =
-            |metric| recorder.curve(Kind::Gpu, gpu, metric).and_then(|curve| curve.last()).map(|last| last.1);
+        let last = |metric| recorder.newest(Kind::Gpu, gpu, metric);
         let limit = last("used_bytes").zip(last("free_bytes")).map(|(used, free)| used + free);
         let share =
             |bytes: Option<f64>| bytes.zip(limit.filter(|limit| *limit > 0.0)).map(|(b, limit)| b / limit);

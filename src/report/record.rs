@@ -201,6 +201,11 @@ impl Recorder {
         self.curve(kind, of, key)?.statistics()
     }
 
+    /// The newest value of a series.
+    pub(super) fn newest(&self, kind: Kind, of: &str, key: &'static str) -> Option<f64> {
+        Some(self.curve(kind, of, key)?.last()?.1)
+    }
+
     /// All observed names of a type.
     pub(super) fn all(&self, kind: Kind) -> Vec<&str> {
         let mut names: Vec<&str> =

@@ -11,6 +11,7 @@ use crate::model::fit::Verdict;
 use crate::model::fits::Fit;
 use crate::model::format::{self, bytes, duration, percent};
 use crate::model::timeline::{EntryKind, Timeline};
+use crate::model::units::real;
 use crate::node_view::NodeView;
 use crate::node_view::table::Row;
 
@@ -177,10 +178,7 @@ impl Training {
         for entry in timeline.entries.iter().filter(|entry| entry.kind == EntryKind::End) {
             if let Some(rank) = self.ranks.get_mut(entry.rank.as_str()) {
                 left = left.saturating_sub(1);
-                if let Some(step) = entry.step {
-                    #[expect(clippy::cast_precision_loss, reason = "no job has 2^53 steps")]
-                    higher(&mut rank.step, step as f64);
-                }
+                entry.step.into_iter().for_each(|step| higher(&mut rank.step, real(step)));
             }
         }
         left == 0
@@ -312,9 +310,7 @@ impl Training {
         for (name, phase) in self.ranks.values().flat_map(|rank| &rank.phases) {
             let own = all.entry(name.clone()).or_default();
             (own.seconds, own.count) = (own.seconds + phase.seconds, own.count + phase.count);
-            if let Some(peak) = phase.peak {
-                higher(&mut own.peak, peak);
-            }
+            phase.peak.into_iter().for_each(|peak| higher(&mut own.peak, peak));
         }
         all
     }

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::NodeUse;
 use crate::job_summary::JobGpu;
+use crate::model::units::whole;
 
 /// Why there is no line for jobstats.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +55,7 @@ pub(super) fn line(nodes: &[NodeUse]) -> Result<String, JobstatsError> {
     let elapsed = nodes.iter().map(|node| node.summary.run_seconds()).fold(0.0, f64::max);
     let job = Job {
         nodes: nodes.iter().map(|node| (node.summary.node.clone(), of(node))).collect(),
-        total_time: whole(elapsed),
+        total_time: whole(elapsed.round()),
         gpus: nodes.iter().map(|node| node.summary.gpus.len()).sum(),
     };
     let json = serde_json::to_vec(&job).map_err(std::io::Error::from)?;
@@ -92,13 +93,4 @@ fn key(gpu: &JobGpu) -> String {
 
 fn tenths(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "saturates; a time is not negative"
-)]
-fn whole(seconds: f64) -> u64 {
-    seconds.round() as u64
 }

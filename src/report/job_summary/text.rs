@@ -5,6 +5,7 @@ use crate::job_summary::{JobMemory, JobState, JobSummary, LimitState, PeakBasis}
 use crate::model::format::{bytes, elapsed, percent};
 use crate::model::health::Health;
 use crate::model::printable::escaped;
+use crate::model::units::real;
 use crate::node_view::ends::{remarks, sentence};
 use crate::node_view::table::{Cell, Row};
 use crate::report::Page;
@@ -71,8 +72,7 @@ fn memory(memory: &JobMemory, page: Page, rows: &mut Vec<Row>) {
         PeakBasis::LargestProcess => ": RSS of the largest process",
     };
     let share = memory.peak_bytes.zip(memory.limit_bytes).filter(|(_, limit)| *limit > 0);
-    #[expect(clippy::cast_precision_loss, reason = "is shown as a share")]
-    let share = share.map(|(peak, limit)| peak as f64 / limit as f64);
+    let share = share.map(|(peak, limit)| real(peak) / real(limit));
     let of_limit = share.map_or_else(String::new, |share| format!(" ({} of the limit)", percent(share)));
     let peak = format!("{}{of_limit}{basis}", shown(memory.peak_bytes));
     let peak = match (memory.peak_bytes, share) {
@@ -129,10 +129,8 @@ fn left(leftovers: &Leftovers, rows: &mut Vec<Row>) {
     }
 }
 
-/// A count of bytes; exact enough below 2^53 for three digits.
-#[expect(clippy::cast_precision_loss, reason = "is shown with one decimal")]
 fn size(value: u64) -> String {
-    bytes(value as f64)
+    bytes(real(value))
 }
 
 fn hours(seconds: f64) -> String {

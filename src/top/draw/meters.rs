@@ -58,7 +58,7 @@ pub(super) fn meters(view: &NodeView) -> Vec<Meter> {
 
 fn gpu(gpu: &Gpu) -> Meter {
     let answers = gpu.answers();
-    let whole = gpu.used.zip(gpu.free).map(|(used, free)| used + free).or(gpu.total);
+    let whole = gpu.whole();
     let status = (!answers).then(|| match gpu.status.as_str() {
         "" => "unknown".to_owned(),
         status => format!("{status}: {}", gpu.status_words()),
@@ -125,11 +125,8 @@ pub(super) fn write(canvas: &mut Canvas<'_>, state: &State, view: &NodeView, y: 
         order.sort_by_key(|place| std::cmp::Reverse(all[*place].health));
         order.truncate(room.saturating_sub(1));
         order.sort_unstable();
-        let mut place = 0;
-        all.retain(|_| {
-            place += 1;
-            order.contains(&(place - 1))
-        });
+        let kept = all.into_iter().enumerate().filter(|(place, _)| order.contains(place));
+        all = kept.map(|(_, meter)| meter).collect();
     }
     let widths = Widths::of(canvas.buffer.area.width);
     let mut y = y;

@@ -96,26 +96,11 @@ pub(super) fn write(canvas: &mut Canvas<'_>, area: Rect, table: &Table, view: Vi
     let mut x = area.x + MARK;
     for (column, width) in &columns {
         let about = &table.columns[*column];
-        let mark = match view.sort {
-            Some(sort) if sort.column == *column => {
-                if sort.is_reversed {
-                    "▲"
-                } else {
-                    "▼"
-                }
-            }
-            _ => "",
-        };
+        let sorted = view.sort.filter(|sort| sort.column == *column);
+        let mark = sorted.map_or("", |sort| if sort.is_reversed { "▲" } else { "▼" });
         let title = format!("{}{mark}", about.title);
-        let indent =
-            if about.kind == CellKind::Number { width.saturating_sub(columns_of(&title)) } else { 0 };
-        canvas.put(
-            x + indent,
-            area.y,
-            width.saturating_sub(indent).min(right.saturating_sub(x + indent)),
-            &title,
-            Tone::Title,
-        );
+        let (begin, room) = placed(about.kind, &title, x, *width, right);
+        canvas.put(begin, area.y, room, &title, Tone::Title);
         hits.push((Rect::new(x, area.y, *width, 1), Hit::Column(*column)));
         x += width + 2;
     }
@@ -140,13 +125,11 @@ pub(super) fn write(canvas: &mut Canvas<'_>, area: Rect, table: &Table, view: Vi
                 (false, 0, Health::Warning | Health::Critical) => Tone::Health(health),
                 _ => Tone::Plain,
             };
-            let indent =
-                if about.kind == CellKind::Number { width.saturating_sub(columns_of(&text)) } else { 0 };
-            let room = width.saturating_sub(indent).min(right.saturating_sub(x + indent));
+            let (begin, room) = placed(about.kind, &text, x, *width, right);
             if about.kind == CellKind::Prose {
-                canvas.put(x, y, room, &text, tone);
+                canvas.put(begin, y, room, &text, tone);
             } else {
-                canvas.name(x + indent, y, room, &text, tone);
+                canvas.name(begin, y, room, &text, tone);
             }
             x += width + 2;
         }
@@ -155,8 +138,11 @@ pub(super) fn write(canvas: &mut Canvas<'_>, area: Rect, table: &Table, view: Vi
     hits
 }
 
-fn columns_of(text: &str) -> u16 {
-    u16::try_from(text.width()).unwrap_or(u16::MAX)
+/// Where a text begins in a column at `x`, and its room before `right`: numbers are at the right of their column.
+fn placed(kind: CellKind, text: &str, x: u16, width: u16, right: u16) -> (u16, u16) {
+    let columns = u16::try_from(text.width()).unwrap_or(u16::MAX);
+    let indent = if kind == CellKind::Number { width.saturating_sub(columns) } else { 0 };
+    (x + indent, width.saturating_sub(indent).min(right.saturating_sub(x + indent)))
 }
 
 /// Writes the rows of a table as lines of prose: the first columns, then the last one, wrapped.
