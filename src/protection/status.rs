@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::metrics as m;
 use super::policy::{Condition, Conditions, Mode, Reading, Resource, State, Truth, UsedUp};
-use super::types::step::{Outcome, Work};
+use super::types::step::{Outcome, StepKind, Work};
 use crate::model::label::Label;
 use crate::model::names::named;
 use crate::model::point::Batch;
@@ -33,21 +33,6 @@ named! {
     }
 }
 
-/// The kinds of steps, in the order of the counters.
-pub const STEPS: [&str; 11] = [
-    "record",
-    "hook",
-    "signal",
-    "await",
-    "kill_group",
-    "kill_tree",
-    "release",
-    "freeze",
-    "thaw",
-    "webhook",
-    "await_end",
-];
-
 /// The outcomes of steps, in the order of the counters.
 pub const OUTCOMES: [&str; 4] = ["done", "started", "skipped", "failed"];
 
@@ -61,7 +46,7 @@ pub struct TargetReport {
     /// Transitions in mode observe that would have acted, by the state entered.
     pub would: [u64; State::ALL.len()],
     /// Steps, by kind and outcome.
-    pub steps: [[u64; OUTCOMES.len()]; STEPS.len()],
+    pub steps: [[u64; OUTCOMES.len()]; StepKind::ALL.len()],
     /// Time from the reading to the last signal.
     pub latency: Option<Duration>,
     /// Time from the last kill to the end of its victims.
@@ -79,9 +64,7 @@ impl TargetReport {
             Some(Outcome::Skipped(_) | Outcome::WouldHave) => 2,
             None => 3,
         };
-        if let Some(step) = STEPS.iter().position(|label| *label == work.label()) {
-            self.steps[step][outcome] += 1;
-        }
+        self.steps[work.kind() as usize][outcome] += 1;
     }
 }
 
@@ -261,11 +244,13 @@ fn put_target(name: &Label, mode: Mode, target: &TargetReport, out: &mut Batch) 
             out.put(&m::DRY_RUN_TRANSITIONS, &labels, Count(target.would[place]));
         }
     }
-    for (step, counts) in STEPS.iter().zip(&target.steps) {
+    for (step, counts) in StepKind::ALL.into_iter().zip(&target.steps) {
         // Steps that were never carried out have no series, except for signals and kills.
-        if counts.iter().any(|count| *count > 0) || matches!(*step, "signal" | "kill_tree" | "kill_group") {
+        if counts.iter().any(|count| *count > 0)
+            || matches!(step, StepKind::Signal | StepKind::KillTree | StepKind::KillGroup)
+        {
             for (outcome, count) in OUTCOMES.iter().zip(counts) {
-                out.put(&m::STEPS, &[name.clone(), (*step).into(), (*outcome).into()], Count(*count));
+                out.put(&m::STEPS, &[name.clone(), step.label().into(), (*outcome).into()], Count(*count));
             }
         }
     }

@@ -14,6 +14,7 @@ use super::scope::{Refusal, Scope};
 pub use super::step_error::StepError;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
+use crate::model::names::named;
 use crate::model::units::Bytes;
 
 /// The id of a slot for the executor, which must have received its [`Scope`] before a step.
@@ -205,24 +206,50 @@ impl Work {
 
     /// The value of the `step` label.
     pub const fn label(&self) -> &'static str {
+        self.kind().label()
+    }
+
+    pub const fn kind(&self) -> StepKind {
         match self {
-            Self::Record => "record",
-            Self::Hook { .. } => "hook",
-            Self::Signal { .. } => "signal",
-            Self::Touch { .. } => "touch",
-            Self::AskRun(_) => "ask_run",
-            Self::RunRequested { .. } => "run_requested",
-            Self::PrekillNotified { .. } => "prekill_notified",
-            Self::Await { .. } => "await",
-            Self::KillGroup { .. } => "kill_group",
-            Self::KillTree { .. } => "kill_tree",
-            Self::Release { .. } => "release",
-            Self::Raise { .. } => "raise",
-            Self::Freeze { .. } => "freeze",
-            Self::Thaw { .. } => "thaw",
-            Self::Webhook { .. } => "webhook",
-            Self::AwaitEnd { .. } => "await_end",
+            Self::Record => StepKind::Record,
+            Self::Hook { .. } => StepKind::Hook,
+            Self::Signal { .. } => StepKind::Signal,
+            Self::Touch { .. } => StepKind::Touch,
+            Self::AskRun(_) => StepKind::AskRun,
+            Self::RunRequested { .. } => StepKind::RunRequested,
+            Self::PrekillNotified { .. } => StepKind::PrekillNotified,
+            Self::Await { .. } => StepKind::Await,
+            Self::KillGroup { .. } => StepKind::KillGroup,
+            Self::KillTree { .. } => StepKind::KillTree,
+            Self::Release { .. } => StepKind::Release,
+            Self::Raise { .. } => StepKind::Raise,
+            Self::Freeze { .. } => StepKind::Freeze,
+            Self::Thaw { .. } => StepKind::Thaw,
+            Self::Webhook { .. } => StepKind::Webhook,
+            Self::AwaitEnd { .. } => StepKind::AwaitEnd,
         }
+    }
+}
+
+named! {
+    /// The kinds of steps, in the order of their counters.
+    pub enum StepKind {
+        Record = "record",
+        Hook = "hook",
+        Signal = "signal",
+        Touch = "touch",
+        AskRun = "ask_run",
+        RunRequested = "run_requested",
+        PrekillNotified = "prekill_notified",
+        Await = "await",
+        KillGroup = "kill_group",
+        KillTree = "kill_tree",
+        Release = "release",
+        Raise = "raise",
+        Freeze = "freeze",
+        Thaw = "thaw",
+        Webhook = "webhook",
+        AwaitEnd = "await_end",
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout};
 use std::sync::Arc;
@@ -9,11 +10,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 
 use super::protocol::{Ending, HookRequest, HookResult, LONGEST, SLOWEST};
 use crate::host::child::{Helper, WorkerCommand};
-use crate::host::clock;
+use crate::host::{clock, poll};
 use crate::protection::enforce::executor::BackgroundExecutor;
 use crate::protection::types::step::{Finished, Outcome, Step, StepDone, StepError, Ticket, Work};
 
@@ -172,10 +173,10 @@ impl Keeper {
         // executor.
         rustix::io::ioctl_fionbio(&running.input, true)?;
         let begun = clock::now();
-        write(&mut running.input, &line, || limit.saturating_sub(clock::now().since(begun)))?;
+        let left = || limit.saturating_sub(clock::now().since(begun));
+        write(&mut running.input, &line, left)?;
         let mut answer = Vec::new();
         loop {
-            let left = limit.saturating_sub(clock::now().since(begun));
             await_fd(&running.output, PollFlags::IN, left)?;
             let mut buffer = [0; 8192];
             let read = running.output.read(&mut buffer)?;
@@ -203,7 +204,7 @@ fn write(pipe: &mut ChildStdin, mut bytes: &[u8], left: impl Fn() -> Duration) -
         match pipe.write(bytes) {
             Ok(written) => bytes = &bytes[written..],
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                await_fd(pipe, PollFlags::OUT, left())?
+                await_fd(&*pipe, PollFlags::OUT, &left)?
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
@@ -212,14 +213,16 @@ fn write(pipe: &mut ChildStdin, mut bytes: &[u8], left: impl Fn() -> Duration) -
     Ok(())
 }
 
-fn await_fd(fd: &impl std::os::fd::AsFd, what: PollFlags, limit: Duration) -> io::Result<()> {
-    let mut asked = [PollFd::from_borrowed_fd(fd.as_fd(), what)];
-    let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
-    match poll(&mut asked, Some(&limit)) {
-        Ok(0) => Err(io::ErrorKind::TimedOut.into()),
-        Ok(_) => Ok(()),
-        Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(error.into()),
+/// Waits until a descriptor has the events `what`.
+fn await_fd(fd: impl AsFd, what: PollFlags, left: impl Fn() -> Duration) -> io::Result<()> {
+    loop {
+        let limit = left();
+        if !poll::events(&fd, what, limit)?.is_empty() {
+            return Ok(());
+        }
+        if limit.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
     }
 }
 
