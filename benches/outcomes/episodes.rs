@@ -218,10 +218,9 @@ impl Tally {
 fn on_the_edge(episode: &Episode, outcomes: &[Outcome]) -> u32 {
     let longest = episode.jobs.iter().map(|job| job.rows.len()).max().unwrap_or(0);
     let used = |second: usize| {
-        let rows =
-            episode.jobs.iter().zip(outcomes).filter_map(|(job, outcome)| {
-                job.rows.get(second).filter(|row| row.at < outcome.ended_seconds.unwrap_or(f64::INFINITY))
-            });
+        let rows = episode.jobs.iter().zip(outcomes).filter_map(|(job, outcome)| {
+            job.rows.get(second).filter(|row| row.at < outcome.ended_seconds.unwrap_or(f64::INFINITY))
+        });
         rows.map(|row| row.used).sum::<f64>()
     };
     (0..longest).map(|second| u32::from(used(second) >= (1.0 - EDGE) * episode.limit)).sum()

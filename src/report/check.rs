@@ -83,7 +83,9 @@ impl CheckReport {
         let none = match (scope, of_jobs) {
             (Scope::All, _) => "no problem is known".to_owned(),
             (Scope::Node, 0) => "no problem of the node is known".to_owned(),
-            (Scope::Node, jobs) => format!("no problem of the node is known, {jobs} of its jobs (--scope all)"),
+            (Scope::Node, jobs) => {
+                format!("no problem of the node is known, {jobs} of its jobs (--scope all)")
+            }
         };
         Self { health, scope, exit_code, message: line(health, &problems, &none), problems }
     }

@@ -100,7 +100,9 @@ fn verdict(all: &[Ranked<'_>], recorder: &Recorder, in_part: bool) -> String {
         return super::too_few_samples("forecast", recorder);
     }
     match forecast.stated() {
-        Some(tte) => format!("Memory of {subject:#} runs out in {} at its current growth.", duration(tte.p50)),
+        Some(tte) => {
+            format!("Memory of {subject:#} runs out in {} at its current growth.", duration(tte.p50))
+        }
         None if forecast.health() >= Health::Warning => {
             let far = forecast.growth().is_some_and(|growth| growth > 0.0) && forecast.used_share() < 0.9;
             let later = if far {

@@ -143,8 +143,9 @@ impl Recent {
         self.kills.retain(|_, (_, at)| *at >= self.oldest);
         self.signalled.retain(|_, at| now - *at <= SIGNALLED);
         self.signalled.extend(facts.before.signalled.iter().map(|process| (*process, now)));
-        let is_there =
-            |key: &ProcessKey| facts.processes.as_ref()?.get(key.pid).filter(|row| row.key == *key).map(|_| ());
+        let is_there = |key: &ProcessKey| {
+            facts.processes.as_ref()?.get(key.pid).filter(|row| row.key == *key).map(|_| ())
+        };
         // A process may take long to end after it closed its connection, as when it frees the memory of a GPU.
         self.ranks.retain(|key, (_, at)| {
             if is_there(key).is_some() {
