@@ -8,7 +8,7 @@ import threading
 from typing import Any, Callable, List, Optional, Sequence
 
 from ._agreement import _Agreement, default_store
-from ._base import JSON, _guarded, _hide, _now, _short
+from ._base import JSON, Path, _guarded, _hide, _now, _short
 from ._process import _torch
 from ._session import _Session, _Worker
 from ._signals import _Handlers
@@ -161,3 +161,19 @@ def _any_rank_asked(asked: bool) -> bool:
     flag = _torch().tensor([1 if asked else 0], device=device)
     distributed.all_reduce(flag, op=distributed.ReduceOp.MAX)
     return bool(flag.item())
+
+
+class _Checkpoint:
+    """`with monitor.checkpoint(path):`, which may be entered again for each save."""
+
+    def __init__(self, monitor: Any, path: Optional[Path], step: Optional[int]) -> None:
+        self._monitor, self._about = monitor, (path, step)
+
+    def __enter__(self) -> None:
+        self._monitor.checkpoint_saving(*self._about)
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is None:
+            self._monitor.checkpoint_saved(*self._about)
+        else:
+            self._monitor.checkpoint_failed(*self._about, getattr(kind, "__name__", None))

@@ -55,8 +55,8 @@ class _Watch:
         self.searches = 0
         # Whether the callback of a Trainer reports the steps: hooks only count then.
         self.only_counts = False
-        # Called before a micro-batch of an evaluation: begins its phase, where the callback of a Trainer tells when it ends.
-        self.evaluates: Callable[[], None] = lambda: None
+        # Called before each micro-batch, with whether it is one of an evaluation; None but for a Trainer that says when that ends.
+        self.evaluates: Optional[Callable[[bool], None]] = None
         # Whether the parameters are reported after the first step.
         self.analyzes = True
         self.learning_rate: Optional[float] = None
@@ -228,12 +228,15 @@ class _Watch:
             self.depth += 1
             if self.depth == 1 and module.training and _torch().is_grad_enabled():
                 self.calls += 1
+                if self.evaluates is not None:
+                    self.evaluates(False)
                 samples, length = self._count(inputs, kwargs)
                 if samples:
                     self.fit.forward_begins(samples, length)
                 self._forward = self.monitor._phases.begin("forward")
             elif self.depth == 1 and not module.training:
-                self.evaluates()
+                if self.evaluates is not None:
+                    self.evaluates(True)
                 self.fit.evaluation_begins()
         except Exception as error:
             _hide(error, "forward")

@@ -34,7 +34,16 @@ class HuggingFaceCallback(_Callback, _Base):  # type: ignore[misc]
         if getattr(args, "gradient_checkpointing", False):
             self.monitor.describe(recompute="full")
         self._begin(kwargs.get("model"), kwargs.get("optimizer"))
+        if self._watch is not None:
+            self._watch.evaluates = self._evaluating
         self._seen, self._ended = self._total(state) or 0, _clock()
+
+    def _evaluating(self, evaluates: bool) -> None:
+        """The model is called in an evaluation, whose begin no event has, or in training."""
+        if evaluates:
+            self._evaluates()
+        elif self._evaluation is not None:
+            self._evaluated()
 
     def _report(self, **logged: Any) -> None:
         """The Trainer logs the loss of a step after its end: the step waits for it, until the next one begins."""

@@ -6,7 +6,7 @@ import sys
 from typing import Any, Callable, List, Optional
 
 from . import __version__
-from ._base import JSON, PROTOCOL, _encode, _guarded, _hiding, _short
+from ._base import JSON, PROTOCOL, _encode, _hiding, _short
 from ._process import _accelerator, _device_properties, _devices, _torch, launcher_rank
 from ._session import _Session
 
@@ -101,12 +101,12 @@ class _Identity:
         return found
 
 
-@_guarded(dict)
 def _device_names() -> JSON:
     named: JSON = {}
     module = _accelerator()
     for index in _devices():
-        _, uuid, name = _device_properties(module, int(index))
-        known = {"uuid": uuid, "name": name}
-        named[index] = {key: value for key, value in known.items() if value is not None}
+        with _hiding("devices"):
+            _, uuid, name = _device_properties(module, int(index))
+            known = {"uuid": uuid, "name": name}
+            named[index] = {key: value for key, value in known.items() if value is not None}
     return named

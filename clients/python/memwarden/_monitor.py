@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import signal
 import threading
 import time
 import weakref
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Union
 
 from ._allocator import _Allocator
 from ._base import (
@@ -28,7 +27,7 @@ from ._base import (
     _text,
     _write_json,
 )
-from ._checkpoints import Saver, _Checkpoints
+from ._checkpoints import Saver, _Checkpoint, _Checkpoints
 from ._ending import described, sentence, uncaught
 from ._evidence import _Evidence
 from ._fit import _Fit
@@ -416,16 +415,9 @@ class Monitor(Recording):
         self._fit.save_ends(written=False)
         self._checkpoints.report("failed", path, step, reason)
 
-    @contextlib.contextmanager
-    def checkpoint(self, path: Optional[Path] = None, step: Optional[int] = None) -> Iterator[None]:
+    def checkpoint(self, path: Optional[Path] = None, step: Optional[int] = None) -> _Checkpoint:
         """`with monitor.checkpoint(path): torch.save(...)`: saving, then saved, or failed if it raises."""
-        self.checkpoint_saving(path, step)
-        try:
-            yield
-        except BaseException as error:
-            self.checkpoint_failed(path, step, type(error).__name__)
-            raise
-        self.checkpoint_saved(path, step)
+        return _Checkpoint(self, path, step)
 
 
 def _after_fork() -> None:

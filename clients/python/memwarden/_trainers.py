@@ -53,6 +53,7 @@ class _Callback:
 
     def _begin(self, model: Any, optimizer: Any = None) -> None:
         """Training begins: hooks count tokens and measure phases, and this callback reports the steps."""
+        self._evaluation = None
         self.monitor._checkpoints.take_part_in_trainer()
         if sys.modules.get("torch") is not None and model is not None:
             self._count(model, optimizer)
@@ -66,7 +67,6 @@ class _Callback:
 
         self._watch = watch = watch_all(self.monitor)
         watch.only_counts, watch.analyzes = True, self._analyze or not self._ends
-        watch.evaluates = self._evaluates
         if watch.searches == 0:
             # Trainers wrap the optimizer.
             watch.search(getattr(optimizer, "optimizer", optimizer))
@@ -87,9 +87,11 @@ class _Callback:
     def _end(self, raised: Optional[BaseException] = None) -> None:
         """Training has ended, by this exception or as intended."""
         if self._watch is not None:
-            self._watch.only_counts = False
+            self._watch.only_counts, self._watch.evaluates = False, None
         if self._ends:
             self.monitor._ends(raised)
+        if raised is None:
+            self._evaluated()
 
 
 def _trainers(*modules: str) -> List[Any]:

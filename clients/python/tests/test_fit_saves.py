@@ -67,7 +67,9 @@ def test_a_save_to_a_tmpfs_takes_memory_of_the_host_for_its_files(mounts, daemon
     assert found["peak"] == 12 * MIB and program.fit.plan.folder == "/dev/shm/run"
     host = program.fit.predictions.of("save", None)
     assert host["basis"].endswith(", files of 12.0 MiB in memory")
-    assert 12 * MIB <= host["peak"] - host["held"] and 12 * MIB <= host["measured"] - host["held"] < 20 * MIB
+    # The interpreter may free a page meanwhile.
+    least = 12 * MIB - 64 * 1024
+    assert least <= host["peak"] - host["held"] and least <= host["measured"] - host["held"] < 20 * MIB
 
 
 def test_a_save_to_a_disk_takes_none(mounts, daemon, monitor, torch, monkeypatch):
