@@ -16,11 +16,11 @@ const STUCK: f64 = 5.0;
 /// The triggers of an escalation, and what is so while each is met.
 const TRIGGERS: [(&str, &str); 14] = [
     ("host_hard", "memory of the host is below the hard level"),
-    ("cgroup_hard", "memory below the cgroup's limit is below the hard level"),
+    ("cgroup_hard", "memory below its limit is below the hard level"),
     ("gpu_hard", "memory of the GPU is below the hard level"),
     ("allocator_hard", "memory of the allocator is below the hard level"),
     ("host_soft", "memory of the host is below the soft level"),
-    ("cgroup_soft", "memory below the cgroup's limit is below the soft level"),
+    ("cgroup_soft", "memory below its limit is below the soft level"),
     ("gpu_soft", "memory of the GPU is below the soft level"),
     ("allocator_soft", "memory of the allocator is below the soft level"),
     ("no_time_left", "the time to exhaustion is below kill_margin"),

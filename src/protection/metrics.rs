@@ -29,7 +29,7 @@ crate::metrics! {
     /// State transitions of the target's protection, by the state entered.
     pub TRANSITIONS: Counter<Count> = "memwarden_protection_transitions_total" {target, state}.counting("{transition}");
     /// Protection steps carried out, by kind of step and outcome (done, started, skipped or failed).
-    pub STEPS: Counter<Count> = "memwarden_protection_steps_total" {target, step, outcome}.counting("{step}").budget(4_000);
+    pub STEPS: Counter<Count> = "memwarden_protection_steps_total" {target, step, outcome}.counting("{step}").budget(4_200);
     /// State transitions that would have acted on processes in enforce mode and did not in observe mode, by the state entered.
     pub DRY_RUN_TRANSITIONS: Counter<Count> = "memwarden_protection_dry_run_transitions_total" {target, state}.counting("{transition}");
     /// Time from the reading that triggered the last signal until the signal was sent to all processes; absent before the first signal.

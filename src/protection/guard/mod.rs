@@ -266,7 +266,7 @@ impl Guard {
         });
         let hands = Executors {
             enforce: machine.map(|machine| Box::new(machine) as _),
-            observe: Box::new(Observer::new(exempt.unwrap_or_default())),
+            observe: Box::new(Observer::new(exempt.unwrap_or_default(), &roots.proc)),
         };
         let meter = HostMeter::open(&roots.proc, &numa::gpu_nodes(roots));
         let meter = meter.inspect_err(|error| tracing::warn!(%error, "Cannot read the host's memory.")).ok();

@@ -164,7 +164,7 @@ impl fmt::Display for Target {
             let levels = self.limits.watched().filter_map(|(resource, levels)| {
                 let amount = if hard { levels.hard? } else { levels.soft };
                 Some(match resource.label() {
-                    "cgroup" => format!("{amount} of its cgroup's limit"),
+                    "cgroup" => format!("{amount} of its limit"),
                     label => format!("{amount} of {label} memory"),
                 })
             });

@@ -11,7 +11,7 @@ pub(super) fn summary(incident: &Incident) -> String {
     let enforced = incident.mode == "enforce";
     let mut output: Vec<&str> = Vec::new();
     for step in incident.moves.iter().filter(|step| step.from != step.to) {
-        output.extend_from_slice(if enforced { was(incident, step) } else { would(step) });
+        output.extend_from_slice(if enforced { was(incident, step) } else { would(incident, step) });
     }
     let target = &incident.target;
     let requested = incident.moves.iter().find(|step| step.to == State::Checkpoint.label());
@@ -60,7 +60,8 @@ fn reached(incident: &Incident, stage: State) -> Reached {
     let arrived = |step: &StepRecord| step.reached.iter().any(|process| process["errno"] == 0);
     if steps.is_empty() {
         Reached::Unmeant
-    } else if steps.iter().any(|step| arrived(step) || step.outcome == "done") {
+    } else if steps.iter().any(|step| arrived(step) || step.outcome == "done" || step.outcome == "would_have")
+    {
         Reached::Some
     } else if steps.iter().any(|step| step.result.is_none() && step.outcome.is_null()) {
         Reached::Unknown
@@ -115,9 +116,12 @@ fn was(incident: &Incident, step: &Move) -> &'static [&'static str] {
 }
 
 /// The effects that a transition would have had.
-fn would(step: &Move) -> &'static [&'static str] {
+fn would(incident: &Incident, step: &Move) -> &'static [&'static str] {
     if goes(step, State::Checkpoint) {
-        return &["sent it a checkpoint request"];
+        return match reached(incident, State::Checkpoint) {
+            Reached::None => &["found no process that handles the request"],
+            _ => &["sent it a checkpoint request"],
+        };
     }
     if goes(step, State::Term) {
         return &["sent it SIGTERM"];

@@ -208,7 +208,7 @@ impl Machine {
             Work::Signal { process, signal, only_if_caught } => {
                 let now = clock::now();
                 let found = self.find(id, *process)?;
-                if *only_if_caught && found.process.caught & (1 << (signal.get() - 1)) == 0 {
+                if *only_if_caught && !found.process.catches(*signal) {
                     return Err(NotSignalled::Skip(Skip::NotCaught));
                 }
                 reach::send(self.worker.mode, &found, *signal)?;

@@ -1,21 +1,27 @@
-//! The executor of mode `observe`: it has no descriptor, thread or call to act with.
+//! The executor of mode `observe`: it has no descriptor of a process, thread or call to act with.
 
+use std::path::Path;
+
+use super::process_status::Proc;
+use crate::host::cgroup::Version;
 use crate::protection::types::scope::{Exempt, Refusal, Scope};
 use crate::protection::types::step::{
-    Executor, Finished, Outcome, Step, StepDone, StepError, TargetId, Touched, Work,
+    Executor, Finished, Outcome, Skip, Step, StepDone, StepError, TargetId, Touched, Work,
 };
 
-/// Returns for each step that it would have been done.
-#[derive(Debug, Default)]
+/// Returns for each step that it would have been done, or that it would have been skipped.
+#[derive(Debug)]
 pub struct Observer {
     exempt: Exempt,
+    /// Absent where it cannot be opened.
+    proc: Option<Proc>,
     targets: Vec<(TargetId, Scope)>,
 }
 
 impl Observer {
-    /// An observer that checks scopes against `never`.
-    pub fn new(exempt: Exempt) -> Self {
-        Self { exempt, targets: Vec::new() }
+    /// An observer that checks scopes against `exempt`, and reads handlers of signals below `proc`.
+    pub fn new(exempt: Exempt, proc: &Path) -> Self {
+        Self { exempt, proc: Proc::open(proc, Version::V2).ok(), targets: Vec::new() }
     }
 }
 
@@ -35,6 +41,12 @@ impl Executor for Observer {
             scope
                 .admits_group(group.path.as_str(), &self.exempt)
                 .map_err(|refusal| StepError::Refused { pid: 0, refusal })?;
+        }
+        if let Work::Signal { process, signal, only_if_caught: true } = &step.work
+            && let Some(found) = self.proc.as_mut().and_then(|proc| proc.look(process.pid, false, None).ok())
+            && (found.key != *process || !found.catches(*signal))
+        {
+            return Ok(StepDone { outcome: Outcome::Skipped(Skip::NotCaught), processes: 0 });
         }
         let processes = match &step.work {
             Work::Signal { .. } => 1,

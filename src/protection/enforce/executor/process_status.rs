@@ -17,6 +17,7 @@ use crate::host::cgroup::Version;
 use crate::host::{clock, process};
 use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
+use crate::protection::types::step::SignalNumber;
 
 /// Maximum size of a status file: 1.5 KiB are usual, more with many supplementary groups.
 const LONGEST: usize = 16 * 1024;
@@ -56,6 +57,13 @@ pub(super) struct ProcessStatus {
     pub(super) users: [u32; 3],
     /// The signals 1 to 31 that it has a handler for, as bits; the lowest is signal 1.
     pub(super) caught: u64,
+}
+
+impl ProcessStatus {
+    /// Whether it has a handler for the signal.
+    pub(super) const fn catches(&self, signal: SignalNumber) -> bool {
+        self.caught & (1 << (signal.get() - 1)) != 0
+    }
 }
 
 /// A short path, written without the allocator.

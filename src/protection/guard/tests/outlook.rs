@@ -134,7 +134,8 @@ impl Scene {
         let background = BackgroundExecutors::default();
         let machine =
             Machine::arm(mode, proc, Path::new("/sys/fs/cgroup"), exempt.clone(), background).unwrap();
-        let hands = Executors { enforce: Some(Box::new(machine)), observe: Box::new(Observer::new(exempt)) };
+        let hands =
+            Executors { enforce: Some(Box::new(machine)), observe: Box::new(Observer::new(exempt, proc)) };
         let (notes, mailbox) = (Notes::default(), Arc::new(Mailbox::default()));
         let diary = Box::new(Diary { notes: notes.clone(), begun: 0, open: Vec::new(), silent: false });
         std::fs::write(tree.proc().join("meminfo"), meminfo(HOST)).unwrap();

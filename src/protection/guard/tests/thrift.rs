@@ -107,7 +107,8 @@ fn the_whole_guard_allocates_nothing_at_rest_or_for_a_kill() {
         BackgroundExecutors { records: Some(records.executor()), ..BackgroundExecutors::default() };
     let mode = executor::Mode::Enforce;
     let machine = Machine::arm(mode, proc, Path::new("/sys/fs/cgroup"), exempt.clone(), background).unwrap();
-    let hands = Executors { enforce: Some(Box::new(machine)), observe: Box::new(Observer::new(exempt)) };
+    let hands =
+        Executors { enforce: Some(Box::new(machine)), observe: Box::new(Observer::new(exempt, proc)) };
     let signalled =
         Arc::new(std::sync::Mutex::new(Vec::with_capacity(super::super::journal::MOST_SIGNALLED)));
     let book = Box::new(GuardJournal::new(&records, "ab12cd34", Arc::clone(&targets), signalled).unwrap());

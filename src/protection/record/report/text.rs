@@ -8,6 +8,7 @@ use crate::model::format;
 use crate::model::printable;
 use crate::model::units::Bytes;
 use crate::plot::{TimeAxis, duration, moment};
+use crate::protection::policy::Reason;
 use crate::protection::types::incident::{Incident, StepRecord};
 
 /// Maximum number of processes in the report; all of them are in `incident.json`.
@@ -76,7 +77,9 @@ fn failures(incident: &Incident) -> usize {
 fn timeline(out: &mut String, incident: &Incident) -> std::fmt::Result {
     let mut rows: Vec<(f64, String)> = Vec::new();
     for step in &incident.moves {
-        let mut text = format!("**{}** → **{}**: {}", step.from, step.to, plain(&step.reason));
+        let is_supposed = incident.mode == "observe" && step.reason == Reason::Killed.to_string();
+        let reason = if is_supposed { "the kill would have been carried out" } else { &step.reason };
+        let mut text = format!("**{}** → **{}**: {}", step.from, step.to, plain(reason));
         for output in step.readings.iter().filter_map(rested_on) {
             text.push_str(&format!("; {output}"));
         }
@@ -106,7 +109,7 @@ fn rested_on(value: &Value) -> Option<String> {
     };
     let place = match what.strip_suffix("_headroom_bytes") {
         Some("host") => Some("on the host"),
-        Some("limit") => Some("below the cgroup's limit"),
+        Some("limit") => Some("below its limit"),
         Some("gpu") => Some("on the GPU"),
         Some("allocator") => Some("for the allocator"),
         _ => None,
@@ -341,7 +344,7 @@ mod tests {
 
             | after | |
             |---|---|
-            | 0 s | **warn** → **soft**: headroom is low; 1.0 MiB left below the cgroup's limit (level 2.0 MiB); memory left on the host is unknown, 5 s old; exhaustion predicted in 7.5 s (soft_within 10 s), 3 s old |
+            | 0 s | **warn** → **soft**: headroom is low; 1.0 MiB left below its limit (level 2.0 MiB); memory left on the host is unknown, 5 s old; exhaustion predicted in 7.5 s (soft_within 10 s), 3 s old |
             | 1 s | soft: hook /etc/h.sh → failed: the hook exited with code 3, ended after 500 ms; output: \<script> |
             | 2.5 s | term: SIGTERM to pid 7 → done, 41 µs |
             | 3 s | kill: kill group /a → skipped: not caught |

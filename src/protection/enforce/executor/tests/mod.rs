@@ -37,11 +37,14 @@ fn machine(mode: Mode) -> Machine {
     .unwrap()
 }
 
+fn scope(members: Vec<Member>) -> Scope {
+    Scope { name: "test".into(), users: vec![own_uid()], owner: None, members: members.into() }
+}
+
 /// One that may reach these members of our own user.
 fn armed(mode: Mode, members: Vec<Member>) -> Machine {
     let mut machine = machine(mode);
-    let scope = Scope { name: "test".into(), users: vec![own_uid()], owner: None, members: members.into() };
-    machine.bound(TARGET, Some(scope)).unwrap();
+    machine.bound(TARGET, Some(scope(members))).unwrap();
     machine
 }
 

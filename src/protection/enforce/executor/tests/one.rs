@@ -1,5 +1,6 @@
 //! One process, one signal.
 
+use super::super::Observer;
 use super::job::{Job, stat};
 use super::*;
 use crate::protection::types::scope::Refusal;
@@ -55,17 +56,22 @@ fn only_a_handler_is_asked() {
     let ask = |job: &Job| {
         let mut machine = armed(Mode::Enforce, vec![Member::Process(job.key)]);
         let work = Work::Signal { process: job.key, signal: SignalNumber::USR1, only_if_caught: true };
-        perform(&mut machine, work).unwrap().outcome
+        // Mode observe states the same, and sends nothing.
+        let mut observer = Observer::new(Exempt { own: 0, ..Exempt::default() }, Path::new("/proc"));
+        observer.bound(TARGET, Some(scope(vec![Member::Process(job.key)]))).unwrap();
+        let observed = observer.perform(&step(work.clone())).unwrap().outcome;
+        (perform(&mut machine, work).unwrap().outcome, observed)
     };
     let mut without = Job::python("say('up')\nsignal.pause()\n");
     without.line();
-    assert_eq!(ask(&without), Outcome::Skipped(Skip::NotCaught));
+    let skipped = Outcome::Skipped(Skip::NotCaught);
+    assert_eq!(ask(&without), (skipped, skipped));
     assert!(without.alive());
     let mut with = Job::python(
         "signal.signal(signal.SIGUSR1, lambda *_: say('saved'))\nsay('up')\nwhile True: signal.pause()\n",
     );
     with.line();
-    assert_eq!(ask(&with), Outcome::Done);
+    assert_eq!(ask(&with), (Outcome::Done, Outcome::WouldHave));
     assert_eq!(with.line(), "saved");
 }
 
