@@ -404,12 +404,13 @@ fn add_said(
     const ENDING: f64 = 600.0;
     let mut unix = now.unix().as_secs_f64();
     let oldest = unix - ENDING;
-    let (mut step, mut phase, mut has_aborted) = (None, Label::default(), false);
+    let (mut step, mut phase, mut has_ended) = (None, Label::default(), false);
     if member.rank.is_none() {
         return (step, phase);
     }
     let own = facts.timeline.entries.iter().rev();
-    let own = own.take_while(|entry| entry.unix_seconds >= oldest);
+    // The times are those of the senders, and in no order.
+    let own = own.filter(|entry| entry.unix_seconds >= oldest);
     let detail = |entry: &Entry| -> Value {
         entry.detail.as_ref().and_then(|text| serde_json::from_str(text.get()).ok()).unwrap_or_default()
     };
@@ -417,13 +418,15 @@ fn add_said(
         match entry.kind {
             // What is older was said by another program of this process.
             EntryKind::Start => break,
-            EntryKind::End => {
-                unix = entry.unix_seconds;
+            // The newest counts: the connection of a monitor that another one has replaced ends too.
+            EntryKind::End if !has_ended => {
+                (has_ended, unix) = (true, entry.unix_seconds);
                 let detail = detail(entry);
                 let end = ByeEnd::deserialize(&detail["end"]).ok();
                 case.said_finished =
                     entry.name.as_str() == "bye" && matches!(end, None | Some(ByeEnd::Finished));
-                has_aborted = end == Some(ByeEnd::Aborted);
+                // It ends itself where a phase would not fit.
+                case.will_not_fit |= end == Some(ByeEnd::Aborted);
                 step = entry.step;
                 phase = Label::printable(detail["phase"].as_str().unwrap_or_default());
                 let is_raised =
@@ -452,8 +455,6 @@ fn add_said(
             _ => {}
         }
     }
-    // It ends itself where a phase would not fit.
-    case.will_not_fit |= has_aborted;
     (step, phase)
 }
 

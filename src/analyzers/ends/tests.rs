@@ -317,6 +317,57 @@ fn the_last_message_of_a_rank_counts() {
 }
 
 #[test]
+fn what_a_rank_said_counts_until_its_process_has_ended() {
+    let bye = |end: &str| serde_json::json!({"end": end, "reason": "MemoryError", "resource": "host"});
+    let lost = serde_json::json!({"reason": "end of stream"});
+    let told = timeline(&[
+        (EntryKind::End, "bye", bye("finished")),
+        (EntryKind::Start, "start", Value::Null),
+        // That of a monitor which the last one has replaced.
+        (EntryKind::End, "end", lost),
+        (EntryKind::End, "bye", bye("out_of_memory")),
+    ]);
+    let mut node = Node::new(&[(11, "train", Some("0"))]);
+    // It has closed its connection, and needs a minute to end.
+    node.running[0].2 = None;
+    for _ in 0..120 {
+        node.tick(|batch| batch.facts.timeline = Arc::clone(&told));
+    }
+    node.running.clear();
+    node.tick(|batch| exit(batch, 11, 0x100));
+    for _ in 0..4 {
+        node.tick(|batch| batch.facts.timeline = Arc::clone(&told));
+    }
+    let [end] = &*node.last.outlook.ends else { panic!("{:?}", node.last.outlook.ends) };
+    assert_eq!((end.rank.as_str(), end.step), ("0", Some(7)));
+    assert!(end.evidence.contains(&EndEvidence::Exception { name: "MemoryError".into() }), "{end:?}");
+}
+
+#[test]
+fn a_launcher_whose_command_was_ended_extends_the_end_of_that() {
+    let mut node = Node::new(&[(300, "train", None), (301, "train", None)]);
+    node.parents.insert(301, 300);
+    node.tick(|_| {}).tick(|_| {});
+    let ends = node.end(&[301], |batch| exit(batch, 301, 15));
+    assert_eq!((ends.len(), ends[0].cause, ends[0].pid), (1, EndCause::Killed, 301), "{ends:?}");
+    // As a shell states it.
+    let ends = node.end(&[300], |batch| exit(batch, 300, 143 << 8));
+    assert_eq!((ends.len(), ends[0].processes, ends[0].is_whole), (1, 2, true), "{ends:?}");
+}
+
+#[test]
+fn a_command_that_ends_before_the_first_sample_has_the_cause_of_its_status() {
+    let of = |status: i32| {
+        let exited = ExitedProcess { process: Node::key(7), status };
+        let end = unobserved("a".into(), "sh".into(), (exited, 1000), 10_000.0);
+        (end.cause, end.is_abnormal(), end.evidence)
+    };
+    assert_eq!(of(3 << 8), (EndCause::Failed, true, vec![EndEvidence::Status(ExitStatus::Code(3))]));
+    let (cause, _, evidence) = of(9);
+    assert!(cause != EndCause::Finished && evidence.contains(&EndEvidence::Status(ExitStatus::Signal(9))));
+}
+
+#[test]
 fn a_rank_that_ends_itself_says_so_before_its_last_sample() {
     let bye = |end: &str| {
         timeline(&[(EntryKind::End, "bye", serde_json::json!({"end": end, "reason": "will not fit"}))])
