@@ -43,6 +43,8 @@ impl<'a> Settings<'a> {
                 b"roundup_power2_divisions" => {
                     let mut most = 0;
                     for (_, divisions) in value.record()? {
+                        // Its key is text of the file.
+                        let divisions = Field { path: value.path, ..divisions };
                         most = most.max(divisions.unsigned()?);
                     }
                     settings.roundup_power2_divisions = Some(most);

@@ -65,10 +65,10 @@ pub(super) enum Limit {
 /// Ranks by peer and number.
 pub(super) type Ranks = Table<Option<u32>, (PushSender, u64), Rank>;
 
-/// State shared by the receiver's thread and the sampler.
 /// Of one address: where the receiver listens, with the actual port for port 0, or the error after which it tries again.
 pub(super) type ListenState = Result<SocketAddr, SourceError>;
 
+/// State shared by the receiver's thread and the sampler.
 #[derive(Debug)]
 pub(super) struct SendersShared {
     pub(super) counts: Counts,
