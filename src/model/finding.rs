@@ -174,24 +174,33 @@ impl Subject {
 /// A name, such as `gpu 3` and `process 9 of train`; with `{:#}` as in a sentence, such as `the host` and `GPU 3`.
 impl std::fmt::Display for Subject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self.resource.as_str() {
-            "host" if f.alternate() => "the host",
-            "gpu" if f.alternate() => "GPU",
+        let is_sentence = f.alternate();
+        let word = match self.resource.as_str() {
+            "host" if is_sentence => "the host",
+            "allocator" if is_sentence => "the allocator",
+            "gpu" if is_sentence => "GPU",
+            // The memory is named before it.
+            "outside_allocator" if is_sentence => "process",
             "gpu_process" => "process",
             "outside_allocator" => "memory outside the allocator",
             "device_memory" => "device memory",
             name => name,
-        })?;
-        let is_process = ["process", "gpu_process"].contains(&self.resource.as_str());
+        };
+        f.write_str(word)?;
         let within = !self.pid.is_empty() || !self.mount.is_empty();
+        let gpu = match (word, is_sentence) {
+            ("gpu" | "GPU", _) => "",
+            (_, true) => "on GPU ",
+            (_, false) => "on gpu ",
+        };
         let parts = [
             ("", &self.zone),
             ("", &self.cgroup),
             ("", &self.device_region),
             ("", &self.mount),
-            (if is_process { "" } else { "of process " }, &self.pid),
+            (if word == "process" { "" } else { "of process " }, &self.pid),
             (if within { "of " } else { "" }, &self.workload),
-            (if within { "on gpu " } else { "" }, &self.gpu),
+            (gpu, &self.gpu),
             ("", &self.limit),
             ("of user ", &self.user),
             ("", &self.source),

@@ -158,7 +158,7 @@ fn oom() {
                                  used    limit  share       growth  runs out in      p10 to p90  P(15 min)  P(60 min)  health
               host            2.4 GiB  8.0 GiB   30 %  +19.1 MiB/s        2 min  2 min to 4 min       88 %       90 %  critical
               workload run  400.0 MiB  3.2 GiB   12 %            –            –               –          –          –  unknown
-            Memory of host runs out in 2 min at its current growth.
+            Memory of the host runs out in 2 min at its current growth.
               host: critical, because exhaustion within 15 minutes is more likely than not (confidence 0.88).
                 What grows: anonymous memory of workload run, +57.2 MiB/min.
                 Check what the program keeps across steps or requests: lists and caches that grow, and losses that retain the autograd graph.
@@ -199,6 +199,21 @@ fn a_leak_is_stated_though_its_processes_exit_in_the_last_sample() {
     // Growth that has ended is no longer shown.
     assert!(recorder.take(frame(12, 1.0, &[growth(run(), 1.0, "steady", json!({}))])));
     assert!(!super::build_run(&ended, &recorder, &About::default(), Page::default()).alarm);
+}
+
+#[test]
+fn growth_that_ended_while_the_command_ran_is_not_stated() {
+    let mut recorder = recorder(Focus::default());
+    let stated = json!({ "state": "leaking", "since_unix_seconds": 1.7e9, "memory": "anonymous" });
+    let run = || json!({ "resource": "workload", "workload": "run" });
+    // The daemon states it for a minute.
+    for second in 11..30 {
+        let flat = growth(run(), 400.0 * 1_048_576.0, "steady", json!({ "stated": stated }));
+        assert!(recorder.take(frame(second, 0.0, &[flat])));
+    }
+    let ended = CommandEnd { workload: "run".to_owned(), code: Some(0), ..CommandEnd::default() };
+    let report = super::build_run(&ended, &recorder, &About::default(), Page::default());
+    assert!(!report.alarm && report.text.contains("No leak was found."), "{}", report.text);
 }
 
 #[test]
@@ -466,7 +481,10 @@ fn an_allocator_that_the_daemon_warns_of_is_reported() {
     recorder.take(frame(0, 1.0, &more));
     let report = build(Kind::Oom, &recorder, &About::default(), Paint::Plain);
     assert!(
-        report.alarm && report.text.contains("Memory of allocator 0 run pid 7 is warning: at least 90 %"),
+        report.alarm
+            && report
+                .text
+                .contains("Memory of the allocator of process 7 of run on GPU 0 is warning: at least 90 %"),
         "{}",
         report.text
     );

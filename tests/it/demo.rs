@@ -36,14 +36,14 @@ fn any(list: &Value, is_it: impl Fn(&Value) -> bool) -> bool {
 }
 
 const SCENE: [Shown; 5] = [
-    ("warning   Memory of gpu_process 0 slurm-4711 pid 5000000 is leaking.", |node| {
+    ("warning   Memory of process 5000000 of slurm-4711 on GPU 0 is leaking.", |node| {
         let leaks = |finding: &Value| finding["analyzer"] == "leak" && finding["subject"]["gpu"] == "0";
         any(&node["findings"], leaks)
     }),
     ("critical  Rank 0 of slurm-4720: evaluation", |node| {
         any(&node["fits"], |fit| fit["verdict"] == "will_not_fit" && fit["phase"] == "evaluation")
     }),
-    ("critical  Memory of gpu 0 may run out: exhaustion within 15 minutes", |node| {
+    ("critical  Memory of GPU 0 may run out: exhaustion within 15 minutes", |node| {
         any(&node["problems"], |problem| problem["gpu"] == "0" && problem["seconds_left"].is_f64())
     }),
     ("critical  GPU 6 does not respond: a driver call for it does not return", |node| {
@@ -71,7 +71,7 @@ fn the_scene_shows_what_it_promises_and_nothing_else() {
     for line in lines.by_ref() {
         // The run that is started again does not leak.
         let has_ended = seen.iter().any(|line: &String| line.contains("slurm-4711 rank 0: ended"));
-        let of_scene = ["slurm-4720: evaluation", "GPU 6 ", "slurm-4711 pid 5000000", "gpu 0 "];
+        let of_scene = ["slurm-4720: evaluation", "GPU 6 ", "process 5000000 of slurm-4711", "GPU 0 "];
         let of_scene = &of_scene[..if has_ended { 2 } else { 4 }];
         let is_wrong = line.contains("warning") || line.contains("critical") || line.contains("unknown");
         assert!(!is_wrong || of_scene.iter().any(|part| line.contains(part)), "a false event: {line}");

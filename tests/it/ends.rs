@@ -126,6 +126,18 @@ fn the_report_of_a_run_says_why_a_signal_ended_it() {
 }
 
 #[test]
+fn a_command_that_fails_at_once_has_a_cause_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let run = ["run", "--termination-log", log.to_str().unwrap(), "--", "sh", "-c", "exit 3"];
+    let done = memwarden(&run).output().unwrap();
+    let text = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(3));
+    assert!(text.contains("Cause: failed"), "{text}");
+    assert!(std::fs::read_to_string(&log).unwrap().contains("exit code 3"), "{text}");
+}
+
+#[test]
 fn a_launcher_is_told_why_and_that_a_retry_cannot_help() {
     let folder = tempfile::tempdir().unwrap();
     let [log, errors] = ["log", "errors.json"].map(|name| folder.path().join(name));

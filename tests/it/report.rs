@@ -284,7 +284,9 @@ fn a_command_is_protected_without_a_daemon() {
     assert_eq!(std::fs::read_to_string(&saved).unwrap(), "saved");
     let record = said.lines().find_map(|line| line.split_once("Record: ")).expect(&said).1;
     let report = std::fs::read_to_string(record).unwrap();
-    assert!(report.contains("it received a checkpoint request and ended"), "{report}");
+    // On a busy machine, its memory is free again long before it has ended.
+    let is_asked = |then: &str| report.contains(&format!("it received a checkpoint request and {then}"));
+    assert!(is_asked("ended") || is_asked("recovered"), "{report}");
     // Without a handler of its own for the file, it is asked, does not end, and is killed at the hard level.
     let (code, said) = guarded(&[]);
     assert_eq!(code, Some(137), "{said}");

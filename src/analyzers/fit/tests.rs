@@ -143,7 +143,7 @@ fn a_limit_of_device_memory_on_the_path_counts_for_the_gpu() {
     let vram = "drm/0000:03:00.0/vram";
     assert_eq!(
         of(&[(vram, 17.0)], 17.0).verdicts(),
-        ["7 optimizer on device_memory /job 0 drm/0000:03:00.0/vram: will_not_fit -1.0"]
+        ["7 optimizer on device memory /job drm/0000:03:00.0/vram on gpu 0: will_not_fit -1.0"]
     );
     let out = of(&[(vram, 17.0)], 17.0).analyzed();
     expect_test::expect!["Rank 7 of sft: the first optimizer step needs 17.0 GiB and will not fit: 16.0 GiB is available in the device memory of the cgroup /job."].assert_eq(&out.findings[0].summary);

@@ -193,22 +193,22 @@ fn device_memory_runs_out_at_the_nearest_limit_on_the_path() {
         (known, analysis)
     };
     let (known, analysis) = seen(&[("/jobs/7", 4.0 * GIB)]);
-    assert_eq!(known, ["device_memory /jobs/7 drm/0000:03:00.0/vram: 4, exhaustion_within_60m"]);
+    assert_eq!(known, ["device memory /jobs/7 drm/0000:03:00.0/vram: 4, exhaustion_within_60m"]);
     // 3 GiB at 1 MiB/s are 3,072 s, of which 900 have passed.
     let region = "drm/0000:03:00.0/vram";
     let p50 = value(&analysis, TTE, &["device_memory", "/jobs/7", region, "p50"]).unwrap();
     assert!((p50 - 2172.0).abs() < 300.0, "{p50}");
     let [finding] = &*analysis.findings else { panic!("{:?}", analysis.findings) };
     assert_eq!(finding.severity, Severity::Warning);
-    expect!["Memory of device_memory /jobs/7 drm/0000:03:00.0/vram may run out: exhaustion within an hour is more likely than not (by the trend)."]
+    expect!["Memory of device memory /jobs/7 drm/0000:03:00.0/vram may run out: exhaustion within an hour is more likely than not (by the trend)."]
         .assert_eq(&finding.summary);
     assert!(finding.advice.contains("dmem.max"), "{}", finding.advice);
     // The limit of the cgroup above is nearer for the job, although it is larger.
     let (known, _) = seen(&[("/jobs", 4.5 * GIB), ("/jobs/7", 4.0 * GIB)]);
     expect![[r#"
         [
-            "device_memory /jobs drm/0000:03:00.0/vram: 4.5, exhaustion_within_60m",
-            "device_memory /jobs/7 drm/0000:03:00.0/vram: 3.5, exhaustion_within_60m",
+            "device memory /jobs drm/0000:03:00.0/vram: 4.5, exhaustion_within_60m",
+            "device memory /jobs/7 drm/0000:03:00.0/vram: 3.5, exhaustion_within_60m",
         ]
     "#]]
     .assert_debug_eq(&known);
@@ -216,8 +216,8 @@ fn device_memory_runs_out_at_the_nearest_limit_on_the_path() {
     let (known, _) = seen(&[("/jobs", 3.0 * GIB)]);
     expect![[r#"
         [
-            "device_memory /jobs drm/0000:03:00.0/vram: 3, exhaustion_within_15m",
-            "device_memory /jobs/7 drm/0000:03:00.0/vram: 2, exhaustion_within_15m",
+            "device memory /jobs drm/0000:03:00.0/vram: 3, exhaustion_within_15m",
+            "device memory /jobs/7 drm/0000:03:00.0/vram: 2, exhaustion_within_15m",
         ]
     "#]]
     .assert_debug_eq(&known);

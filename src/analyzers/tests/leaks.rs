@@ -29,7 +29,7 @@ fn a_leak_is_named_with_its_kind() {
     let since = value(&analysis, "memwarden_leak_since_timestamp_seconds", &["workload"]).unwrap();
     assert!(since < 400.0, "{since}");
     expect![[r#"
-        process train pid 77 leaking: The anonymous memory of process train pid 77 has been leaking for 30 min.
+        process 77 of train leaking: The anonymous memory of process 77 of train has been leaking for 30 min.
         workload train leaking: The anonymous memory of workload train has been leaking for 30 min."#]]
     .assert_eq(
         &analysis
@@ -104,7 +104,7 @@ fn allocated_bytes_of_the_job_distinguish_a_leak_from_reserved_memory() {
     );
     let summary = &analysis.findings[0].summary;
     assert!(
-        summary.starts_with("The memory allocated to tensors of gpu_process 5 job pid 9 has been leaking"),
+        summary.starts_with("The memory allocated to tensors of process 9 of job on GPU 5 has been leaking"),
         "{summary}"
     );
 }
@@ -147,7 +147,7 @@ fn pinned_memory_is_distinguished_from_other_memory_of_the_host() {
         bytes(batch, &training::metrics::PINNED, &["job".into(), "3".into()], grown + GIB / 2.0);
     });
     let summary = &analysis.findings[0].summary;
-    assert!(summary.starts_with("The pinned host memory of process job pid 9"), "{summary}");
+    assert!(summary.starts_with("The pinned host memory of process 9 of job"), "{summary}");
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn growth_outside_of_the_allocator_is_a_leak_of_its_own() {
     let [finding] = &growing.findings[..] else { panic!("{:?}", growing.findings) };
     assert!(
         finding.summary.starts_with(
-            "The GPU memory outside of the allocator of outside_allocator 5 job pid 9 has been leaking"
+            "The GPU memory outside of the allocator of process 9 of job on GPU 5 has been leaking"
         ),
         "{}",
         finding.summary

@@ -81,7 +81,7 @@ mod tests {
             ]
         );
         let second = &out.facts.findings[1];
-        assert_eq!(second.subject.to_string(), "process job pid 6 user 1000");
+        assert_eq!(second.subject.to_string(), "process 6 of job of user 1000");
         assert_eq!(
             second.summary,
             "Process 6 (train) of user 1000 cannot be read: cmdline or environ does not return."
