@@ -44,9 +44,12 @@ impl Executor for Observer {
         }
         if let Work::Signal { process, signal, only_if_caught: true } = &step.work
             && let Some(found) = self.proc.as_mut().and_then(|proc| proc.look(process.pid, false, None).ok())
-            && (found.key != *process || !found.catches(*signal))
         {
-            return Ok(StepDone { outcome: Outcome::Skipped(Skip::NotCaught), processes: 0 });
+            let is_same = found.key == *process;
+            if !is_same || !found.catches(*signal) {
+                let skip = if is_same { Skip::NotCaught } else { Skip::Gone };
+                return Ok(StepDone { outcome: Outcome::Skipped(skip), processes: 0 });
+            }
         }
         let processes = match &step.work {
             Work::Signal { .. } => 1,
