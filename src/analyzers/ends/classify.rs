@@ -158,9 +158,9 @@ pub(super) fn classify(case: &Case) -> Classified {
     };
     // The level of the cgroup that the kernel names is its limit, and no sample; of a cgroup whose kills the kernel counts, a low
     // level was that before the memory was taken.
-    let is_told =
+    let is_evidence =
         |level: &Level| case.kernel_kill.is_none() && (case.counted_kill.is_none() || level.share() >= HALF);
-    if let Some(level) = level.as_ref().filter(|level| is_told(level)) {
+    if let Some(level) = level.as_ref().filter(|level| is_evidence(level)) {
         add(EndEvidence::Used { resource: level.resource.clone(), share: level.share() });
     }
     if !case.exception.is_empty() {

@@ -398,9 +398,9 @@ fn add_said(
     (workload, member): (&Label, &Member),
     now: Timestamp,
 ) -> (Option<u64>, Label) {
-    /// Seconds before its goodbye, or its end where there was none, in which a failed allocation is the reason of it.
+    /// Seconds before its message `bye`, or its end where it sent none, in which a failed allocation is the reason of it.
     const LATELY: f64 = 60.0;
-    /// Seconds that a process may take to end after its goodbye.
+    /// Seconds that a process may take to end after its message `bye`.
     const ENDING: f64 = 600.0;
     let mut unix = now.unix().as_secs_f64();
     let oldest = unix - ENDING;
