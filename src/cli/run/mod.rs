@@ -82,8 +82,7 @@ pub(super) struct Args {
     /// Time between two samples, 0.1 s to 60 s [default: 0.2 s for the first two minutes, then 1 s].
     #[arg(long, value_name = "DURATION", value_parser = interval)]
     interval: Option<f64>,
-    /// Name of the workload [default: the name of the command and its process ID], and of the run, unless MEMWARDEN_RUN names it:
-    /// `memwarden why NAME` asks the daemon for it.
+    /// Name of the workload [default: the name of the command and its process ID], and of the run, unless MEMWARDEN_RUN names it.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Do not instrument Python programs. The environment variable MEMWARDEN_AUTO=steps disables phases and tokens only.
