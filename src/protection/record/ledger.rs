@@ -137,7 +137,7 @@ pub struct Ledger {
     line: Vec<u8>,
     /// Lines that wait until a reader of the log releases the lock.
     spill: Vec<u8>,
-    reason: String,
+    why: String,
     slots: Vec<SlotIncident>,
     /// Memory for ids of incidents.
     names: Vec<String>,
@@ -155,7 +155,7 @@ impl Ledger {
             config: config.to_owned(),
             line: Vec::with_capacity(16 * 1024),
             spill: Vec::with_capacity(SPILL),
-            reason: String::with_capacity(512),
+            why: String::with_capacity(512),
             slots: Vec::with_capacity(SLOTS),
             names: (0..SLOTS).map(|_| String::with_capacity(NAME)).collect(),
             number: 0,
@@ -179,13 +179,14 @@ impl Ledger {
             self.slots[place].incident = incident;
             self.recorder.began(turn, &self.slots[place].incident);
         }
-        self.reason.clear();
+        self.why.clear();
         // Writing to a text cannot fail.
-        let _ = write!(self.reason, "{}", turn.reason);
-        let reason = std::mem::take(&mut self.reason);
-        let LoggedTransition { from, to, readings, .. } = *turn;
-        self.put(turn.at, &self.owner(turn.slot), &Entry::Transition { from, to, reason: &reason, readings });
-        self.reason = reason;
+        let _ = write!(self.why, "{}", turn.reason);
+        let why = std::mem::take(&mut self.why);
+        let LoggedTransition { from, to, reason, readings, .. } = *turn;
+        let entry = Entry::Transition { from, to, reason: reason.label(), why: &why, readings };
+        self.put(turn.at, &self.owner(turn.slot), &entry);
+        self.why = why;
         if !turn.under_way {
             self.left(turn.at, turn.slot);
         }

@@ -35,7 +35,7 @@ fn goes(step: &Move, to: State) -> bool {
 }
 
 fn because(step: &Move, reason: Reason) -> bool {
-    step.reason == reason.to_string()
+    step.reason == reason.label()
 }
 
 /// Whether the steps of a stage reached processes.
@@ -167,7 +167,7 @@ mod tests {
         let moves = moves.iter().map(|(from, to, reason)| Move {
             from: from.label().to_owned(),
             to: to.label().to_owned(),
-            reason: reason.to_string(),
+            reason: reason.label().to_owned(),
             ..Move::default()
         });
         let (target, mode) = ("job".to_owned(), mode.to_owned());

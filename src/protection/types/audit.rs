@@ -58,8 +58,10 @@ pub enum Entry<'a> {
         from: &'a str,
         /// The state after.
         to: &'a str,
-        /// The reason, one sentence.
+        /// The reason, a word.
         reason: &'a str,
+        /// The reason as a sentence.
+        why: &'a str,
         /// The readings that it is based on.
         readings: &'a [Reading],
     },
@@ -249,9 +251,15 @@ mod tests {
         let readings =
             [Reading { what: "headroom_bytes", value: Some(5.0), threshold: None, age_seconds: Some(0.01) }];
         check(
-            &Entry::Transition { from: "ok", to: "warn", reason: "low", readings: &readings },
+            &Entry::Transition {
+                from: "ok",
+                to: "warn",
+                reason: "near",
+                why: "memory is low",
+                readings: &readings,
+            },
             &expect_test::expect![[
-                r#""entry":"transition","from":"ok","to":"warn","reason":"low","readings":[{"what":"headroom_bytes","value":5.0,"threshold":null,"age_seconds":0.01}]}"#
+                r#""entry":"transition","from":"ok","to":"warn","reason":"near","why":"memory is low","readings":[{"what":"headroom_bytes","value":5.0,"threshold":null,"age_seconds":0.01}]}"#
             ]],
         );
         let error = StepError::Outside { what: "the hook exited with code 3".into() };

@@ -96,8 +96,10 @@ pub struct Move {
     pub from: String,
     /// The state after.
     pub to: String,
-    /// Why.
+    /// The label of its `policy::Reason`.
     pub reason: String,
+    /// The reason as a sentence.
+    pub why: String,
     /// The readings that it is based on, with age and threshold.
     pub readings: Vec<Value>,
 }
@@ -256,6 +258,7 @@ impl Incident {
                 from: text("from"),
                 to: text("to"),
                 reason: text("reason"),
+                why: text("why"),
                 readings: readings.clone(),
             });
             return;

@@ -122,7 +122,7 @@ fn transitions(incident: &Incident) -> Table {
             .text("at", 0, after(incident, step.unix_seconds))
             .text("from", 0, &step.from)
             .text("to", 0, &step.to)
-            .prose("because", &step.reason)
+            .prose("because", &step.why)
     });
     Table::new("Transitions", rows, "No transition is recorded.")
 }

@@ -339,9 +339,8 @@ fn a_victim_that_hangs_leaves_others_protected() {
     // Nobody waits for a line before the kill that it is about.
     wait_for("the lines about it", SOON, || room.audit().went("other", "verify").then_some(()));
     let audit = room.audit();
-    let late = audit.when("the first one overdue", |line| {
-        line["target"] == "train" && line["reason"] == "victims have not ended within their time limit"
-    });
+    let late = audit
+        .when("the first one overdue", |line| line["target"] == "train" && line["reason"] == "unkillable");
     let second = audit.when("the second victim", |line| line["target"] == "other" && line["to"] == "kill");
     assert!(second >= late, "two victims for one shortage");
     freezer.set("THAWED");

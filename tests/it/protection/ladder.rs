@@ -123,7 +123,7 @@ while True: work()
         .filter(|line| line["to"] == "term")
         .map(|line| line["reason"].clone())
         .collect();
-    assert_eq!(reasons, ["the checkpoint is complete"]);
+    assert_eq!(reasons, ["saved"]);
 }
 
 #[test]

@@ -73,9 +73,7 @@ fn no_request_is_made_whose_save_does_not_fit() {
     job.hold(64);
     wait_for("the refusal", SOON, || {
         let audit = room.audit();
-        let refuses = |line: &serde_json::Value| {
-            line["to"] == "soft" && line["reason"] == "saving a checkpoint needs more memory than is left"
-        };
+        let refuses = |line: &serde_json::Value| line["to"] == "soft" && line["reason"] == "save_too_large";
         audit.0.iter().any(refuses).then_some(())
     });
     assert_eq!((job.ended(), job.said()), (None, vec!["up".to_owned()]));
@@ -117,5 +115,5 @@ while True:
     assert_eq!((job.ended(), job.count("asked")), (None, 1));
     let audit = room.audit();
     let request = audit.0.iter().find(|line| line["to"] == "checkpoint").unwrap();
-    assert_eq!(request["reason"], "it is predicted that a checkpoint can no longer be saved soon");
+    assert_eq!(request["reason"], "no_save_soon");
 }

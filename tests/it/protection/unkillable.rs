@@ -35,5 +35,5 @@ fn a_process_that_remains_after_a_kill_is_reported_and_awaited() {
         page.get("memwarden_protection_overdue", &[("target", "train")]) == Some(0.0)
     });
     let audit = room.paired_audit();
-    assert!(audit.0.iter().any(|line| line["reason"] == "victims have not ended within their time limit"));
+    assert!(audit.0.iter().any(|line| line["reason"] == "unkillable"));
 }

@@ -77,9 +77,9 @@ fn failures(incident: &Incident) -> usize {
 fn timeline(out: &mut String, incident: &Incident) -> std::fmt::Result {
     let mut rows: Vec<(f64, String)> = Vec::new();
     for step in &incident.moves {
-        let is_supposed = incident.mode == "observe" && step.reason == Reason::Killed.to_string();
-        let reason = if is_supposed { "the kill would have been carried out" } else { &step.reason };
-        let mut text = format!("**{}** → **{}**: {}", step.from, step.to, plain(reason));
+        let is_supposed = incident.mode == "observe" && step.reason == Reason::Killed.label();
+        let why = if is_supposed { "the kill would have been carried out" } else { &step.why };
+        let mut text = format!("**{}** → **{}**: {}", step.from, step.to, plain(why));
         for output in step.readings.iter().filter_map(rested_on) {
             text.push_str(&format!("; {output}"));
         }
@@ -278,7 +278,8 @@ mod tests {
                 unix_seconds: 1_767_225_600.0,
                 from: "warn".to_owned(),
                 to: "soft".to_owned(),
-                reason: "headroom is low".to_owned(),
+                reason: "near_soft_level".to_owned(),
+                why: "headroom is low".to_owned(),
                 readings: vec![
                     json!({"what": "limit_headroom_bytes", "value": 1048576.0, "threshold": 2097152.0, "age_seconds": 0.01}),
                     json!({"what": "host_headroom_bytes", "value": null, "threshold": null, "age_seconds": 5.0}),

@@ -843,10 +843,9 @@ impl Edges for Machine {
 /// A line of the audit log in few words.
 fn brief(line: &Value) -> String {
     match line["entry"].as_str().unwrap_or_default() {
-        "transition" => format!(
-            "{} {}: {} → {}: {}",
-            line["target"], line["mode"], line["from"], line["to"], line["reason"]
-        ),
+        "transition" => {
+            format!("{} {}: {} → {}: {}", line["target"], line["mode"], line["from"], line["to"], line["why"])
+        }
         "before" => format!("step {}: {}", line["number"], line["step"]),
         "after" => format!("step {} has ended: {} {}", line["number"], line["outcome"], line["error"]),
         other => format!("{other} {} {}", line["number"], line["processes"]),
