@@ -78,7 +78,9 @@ impl SentSignals {
         let read =
             |folder: &str| fs::read_text(&sys.join(folder).join("events/signal/signal_generate/format"));
         let text = FORMAT.iter().map(|folder| read(folder)).reduce(Result::or);
-        let text = text.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))?;
+        let text = text.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into())).map_err(|error| {
+            io::Error::new(error.kind(), format!("events/signal/signal_generate of tracefs: {error}"))
+        })?;
         let format = format(&text).ok_or(io::ErrorKind::InvalidData)?;
         let id = RecordIdFormat { task: true, time: true, ..RecordIdFormat::default() };
         let how = Opts {

@@ -144,7 +144,7 @@ impl Recorder {
                         _ => finding.summary.clone(),
                     };
                     self.add(finding.since_unix_seconds.min(unix), health, text, &gpu, &workload);
-                    let name = format!("{}: no longer {}", finding.subject, finding.state.replace('_', " "));
+                    let name = format!("{}: {} has ended", finding.subject, finding.state.replace('_', " "));
                     Active { severity: finding.severity, gpu, workload, name }
                 }
             };

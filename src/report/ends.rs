@@ -10,11 +10,14 @@ use crate::node_view::table::{Cell, Row};
 
 /// The ends as text: as a table, or the first one explained.
 pub fn ends_text(shown: &ShownEnds, all: bool, page: Page) -> String {
-    if all {
+    if all && !shown.ends.is_empty() {
         return table(&shown.ends, page);
     }
     match shown.ends.first() {
         Some(end) => explained(end, page),
+        None if all => {
+            "No end is known: memwarden keeps the last ends of workloads and ranks on this node.\n".to_owned()
+        }
         None => "No such end is known: memwarden keeps the last ends of workloads and ranks on this node. \
                  `memwarden why --all` lists them.\n"
             .to_owned(),

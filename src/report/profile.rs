@@ -61,7 +61,7 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[&no
     }
     let used = recorder.statistics(Kind::Host, "", "used_bytes");
     if let (Some(used), Some(total), false) = (used, total, narrow) {
-        rows.push(line("utilization", &scaled(&used, 1.0 / total), percent));
+        rows.push(line("used share", &scaled(&used, 1.0 / total), percent));
         over.extend(above(about, used.max / total).then(|| format!("host: {}", percent(used.max / total))));
     }
     let gpus = gpus(recorder);
@@ -224,7 +224,7 @@ fn json(
     host.insert("current_memory_bytes", json!(used.map(|used| used.current)));
     host.insert("peak_memory_bytes", json!(used.map(|used| used.max)));
     let ratio = used.zip(total.filter(|total| *total > 0.0)).map(|(used, total)| scaled(&used, 1.0 / total));
-    host.insert("utilization_ratio", json!(ratio));
+    host.insert("used_ratio", json!(ratio));
     let tmpfs = tmpfs(recorder).map(|(subject, own)| {
         json!({
             "workload": subject.workload,

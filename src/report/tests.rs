@@ -129,7 +129,7 @@ fn profile() {
                                current         min       mean        p95       peak   peak at
               host used        2.4 GiB     2.0 GiB    2.4 GiB    2.9 GiB    2.9 GiB  00:00:09
                 anonymous      1.4 GiB  1000.0 MiB    1.4 GiB    1.9 GiB    1.9 GiB  00:00:09
-              utilization         30 %        25 %       30 %       36 %       36 %  00:00:09
+              used share          30 %        25 %       30 %       36 %       36 %  00:00:09
               run resident   416.0 MiB    16.0 MiB  461.5 MiB  916.0 MiB  916.0 MiB  00:00:09
               run anonymous  400.0 MiB         0 B  445.5 MiB  900.0 MiB  900.0 MiB  00:00:09
               run file        16.0 MiB    16.0 MiB   16.0 MiB   16.0 MiB   16.0 MiB  00:00:00

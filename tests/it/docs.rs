@@ -231,6 +231,15 @@ fn every_rule_of_a_health_is_explained() {
 }
 
 #[test]
+fn every_analyzer_is_explained() {
+    let rows = rows_after(&read("docs/analyzers.md"), "# Analyzers");
+    let explained: BTreeSet<&str> = rows.iter().map(|row| codes(&row[0])[0]).collect();
+    let known: BTreeSet<&str> =
+        memwarden::analyzers::REGISTRY.iter().map(|registration| registration.name).collect();
+    assert_eq!(explained, known);
+}
+
+#[test]
 fn every_term_of_the_glossary_stands_once_and_in_order() {
     let rows = rows_after(&read("docs/glossary.md"), "# Glossary");
     let terms: Vec<String> = rows.iter().map(|row| row[0].to_lowercase()).collect();

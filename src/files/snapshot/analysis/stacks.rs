@@ -60,11 +60,17 @@ fn is_plumbing(frame: &Frame<'_>) -> bool {
     PLUMBING.iter().any(|start| frame.name.starts_with(start))
 }
 
+/// Characters of a function's name that are shown.
+const LONGEST: usize = 60;
+
 /// A frame with the last part of its path, and a name without C++ arguments.
 fn brief(frame: &Frame<'_>) -> String {
     let name = String::from_utf8_lossy(frame.name).replace("(anonymous namespace)::", "");
-    let name: String = name.split(['(', '[']).next().unwrap_or_default().chars().take(60).collect();
-    let name = escaped(&name);
+    let name = name.split(['(', '[']).next().unwrap_or_default();
+    let name = match name.char_indices().nth(LONGEST) {
+        Some((end, _)) => escaped(&name[..end]) + "...",
+        None => escaped(name),
+    };
     let file = String::from_utf8_lossy(frame.file);
     let file = escaped(file.rsplit('/').next().unwrap_or_default());
     match frame.line {
