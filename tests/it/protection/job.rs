@@ -16,12 +16,14 @@ if group != '-': open(group, 'w').write('0')
 diary = os.open(diary, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 def say(what): os.write(diary, (str(what) + '\\n').encode())
 held = []
+def taken(): return sum(map(len, held)) >> 20
 def hold(mib):
-    while len(held) < mib: held.append(bytearray(b'x') * (1 << 20))
-    del held[mib:]
+    # In one call: a handler that runs between two of them would leave a part.
+    if mib < taken(): held.clear()
+    if mib > taken(): held.append(bytearray(b'x') * ((mib - taken()) << 20))
 def told():
     try: return int(open(steer).read())
-    except (OSError, ValueError): return len(held)
+    except (OSError, ValueError): return taken()
 def work():
     hold(told())
     time.sleep(0.01)

@@ -106,7 +106,7 @@ fn a_job_that_grows_is_asked_while_its_save_fits() {
     // 2 MiB per second.
     let grows = "
 while True:
-    hold(len(held) + 1)
+    hold(taken() + 1)
     time.sleep(0.5)
 ";
     let mut job = job(&room, &daemon, true, grows);
