@@ -1,4 +1,4 @@
-//! The daemon's own log, on standard error: logfmt or JSON, with a level that a reload can change.
+//! The daemon's own log, on standard error: logfmt, JSON or plain text, with a level that a reload can change.
 //!
 //! A separate thread writes the lines: a pipe that is not read or a full disk blocks that thread, never the sampler.
 //! Lines beyond the capacity of the queue are dropped and counted.
@@ -50,6 +50,9 @@ pub fn start(config: &Log) -> anyhow::Result<Logger> {
             )
             .try_init()?,
         LogFormat::Json => registry.with(layer.json().flatten_event(true)).try_init()?,
+        LogFormat::Text => {
+            registry.with(layer.compact().without_time().with_target(false).with_ansi(false)).try_init()?
+        }
     }
     std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "A thread panicked.")));
     Ok(Logger { level, queue })
@@ -122,11 +125,13 @@ impl Write for Queued {
         let shown = match self.format {
             LogFormat::Logfmt => printable::lines(&line_text),
             LogFormat::Json => printable::json(&line_text),
+            LogFormat::Text => format!("memwarden: {}\n", printable::escaped(line_text.trim())).into(),
         };
         let mut text = shown.into_owned().into_bytes();
         if lost > 0 {
             let notice = match self.format {
                 LogFormat::Logfmt => format!("level=warn message=\"Log lines were dropped.\" count={lost}\n"),
+                LogFormat::Text => format!("memwarden: WARN Log lines were dropped. count={lost}\n"),
                 LogFormat::Json => {
                     format!(
                         "{{\"level\":\"WARN\",\"message\":\"Log lines were dropped.\",\"count\":{lost}}}\n"

@@ -226,7 +226,7 @@ crate::options! {
     pub struct Log {
         /// Least severe level that is logged: error, warn, info or debug.
         level: LogLevel = info;
-        /// Format of the log: logfmt or json.
+        /// Format of the log: logfmt, json or text.
         format: LogFormat = logfmt;
     }
 }
@@ -271,6 +271,8 @@ crate::choice! {
         Logfmt = "logfmt",
         /// One JSON object a line.
         Json = "json",
+        /// Lines for people: level, message and fields, without the time.
+        Text = "text",
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::app::{guarded_engine, log};
 use crate::cli::out;
-use crate::config::{Config, LogLevel};
+use crate::config::{Config, LogFormat, LogLevel};
 use crate::host::clock;
 use crate::model::printable;
 use crate::model::units::Bytes;
@@ -27,8 +27,12 @@ impl Guarded {
     /// If the log cannot be started.
     pub(super) fn new(config: &Config, set: &[String], limit: Option<Bytes>) -> anyhow::Result<Self> {
         let mut log = config.log.clone();
-        if !set.iter().any(|text| text.starts_with("log.level=")) {
+        let is_set = |key: &str| set.iter().any(|text| text.starts_with(key));
+        if !is_set("log.level=") {
             log.level = LogLevel::Warn;
+        }
+        if !is_set("log.format=") {
+            log.format = LogFormat::Text;
         }
         let given = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let state = given("XDG_STATE_HOME").or_else(|| given("HOME").map(|home| home.join(".local/state")));
