@@ -232,6 +232,7 @@ pub struct End {
     pub number: u64,
     /// When it was seen, in seconds since 1970.
     pub unix_seconds: f64,
+    /// Empty for a process of no workload.
     pub workload: Label,
     /// The name of the run; empty where it is not known.
     pub run: Label,

@@ -35,12 +35,9 @@ pub fn remarks(end: &End) -> Vec<String> {
 
 fn who(end: &End) -> String {
     let rank = if end.rank.is_empty() { String::new() } else { format!("rank {}, ", end.rank) };
-    let who = format!(
-        "{} ({rank}pid {}) of {}",
-        escaped(end.comm.as_str()),
-        end.pid,
-        escaped(end.workload.as_str())
-    );
+    let workload = escaped(end.workload.as_str());
+    let of = if workload.is_empty() { String::new() } else { format!(" of {workload}") };
+    let who = format!("{} ({rank}pid {}){of}", escaped(end.comm.as_str()), end.pid);
     match end.processes {
         0 | 1 => who,
         2 => format!("{who} (and 1 process with it)"),
@@ -338,6 +335,12 @@ mod tests {
         assert_eq!(
             told(EndCause::Killed, 0.9, vec![code(137)]),
             format!("{who} was ended by SIGKILL (exit code 137), sent by another program or a person.")
+        );
+        let of_none =
+            End { workload: Label::default(), processes: 1, probability: 0.95, pid: 7, ..End::default() };
+        assert_eq!(
+            sentence(&End { comm: "sh".into(), cause: EndCause::HostMemory, ..of_none }),
+            "sh (pid 7) was killed by the kernel, because the memory of the host was exhausted."
         );
         let interrupted = EndEvidence::Exception { name: "KeyboardInterrupt".into() };
         let failed = End {

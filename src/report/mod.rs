@@ -149,7 +149,7 @@ fn too_few_samples(what: &str, recorder: &Recorder) -> String {
     let interval = if steps > 0 { recorder.now / f64::from(steps) } else { 1.0 };
     let needed = (f64::from(NEEDED) * interval * 1.1).ceil();
     format!(
-        "Too few samples for a {what}: {NEEDED} in a row are required, after the first ones; {} were taken. Observe for at least {needed:.0} s (--duration), or at a shorter interval.",
+        "Too few samples for a {what}: {NEEDED} in a row are required, after the first ones; {} were taken. Observe for at least {needed:.0} s (--duration) or at a shorter interval; with --url, ask again when the daemon has run for longer.",
         recorder.samples
     )
 }

@@ -2,7 +2,8 @@
 //!
 //! # What it says
 //! One [`End`] for each workload that ends, for each rank, and for each other process that a signal ended or that held much
-//! memory; processes of a workload that end together are one end, explained by the one whose cause is the strongest.
+//! memory; processes of a workload that end together are one end, explained by the one whose cause is the strongest. Also one for
+//! each process of no workload that the kernel's OOM killer killed.
 //!
 //! # Method
 //! A process of the previous tick that is missing, or a zombie, has ended. What is known of it is collected for `SETTLE`:
@@ -10,8 +11,10 @@
 //! follows from these in the order of `classify`.
 //!
 //! # When it stays silent
-//! About processes that no tick has seen, and about those without a workload. An end that nothing explains is unknown.
+//! About processes that no tick has seen, and about those without a workload that the OOM killer did not kill. An end that
+//! nothing explains is unknown.
 
+mod case;
 mod classify;
 mod episode;
 pub mod metrics;
@@ -23,8 +26,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize as _;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use self::classify::{Case, Classified};
@@ -32,14 +33,11 @@ use self::episode::{Episode, Explained, Member};
 use self::observed::{Observed, Recent};
 use super::Registration;
 use crate::model::analyzer::{Analysis, Analyzer, SavedState, View};
-use crate::model::ends::{End, EndCause, EndEvidence, ExitStatus, FailedAllocation, ProcessLimit, Retry};
-use crate::model::facts::{ExitedProcess, Facts, ProcessRow, ProcessTable};
-use crate::model::fit::{ByeEnd, Medium};
-use crate::model::ids::{ProcessKey, WorkloadKey};
+use crate::model::ends::{End, EndCause, EndEvidence, ExitStatus, Retry};
+use crate::model::facts::{ExitedProcess, Facts, ProcessRow, ProcessTable, Workload, member_of};
+use crate::model::ids::{Anchor, ProcessKey, WorkloadKey};
 use crate::model::label::Label;
-use crate::model::printable::escaped;
 use crate::model::time::Timestamp;
-use crate::model::timeline::{Entry, EntryKind};
 use crate::model::units::Count;
 
 /// Registration of the `ends` analyzer.
@@ -178,21 +176,33 @@ impl Ends {
             let Some(row) = before.get(key.pid).filter(|row| row.key == key && !has_ended(row)) else {
                 continue;
             };
-            let ended = Member {
-                key,
-                comm: row.comm.clone(),
-                parent: row.parent,
-                rss: row.rss,
-                cgroup: row.cgroup.clone(),
-                rank: self.recent.rank_of(key),
-            };
-            let workload = &member.workload;
-            let episode = self
-                .episodes
-                .entry(workload.key.clone())
-                .or_insert_with(|| Episode::new(workload, facts.before.frame.clone(), now));
-            episode.add(ended, now);
+            self.add(facts, &member.workload, row, now);
         }
+        for key in facts.oom_victims.iter().filter_map(|victim| victim.process) {
+            let is_of_none = member_of(&facts.before.workload_of, key.pid).is_none();
+            let Some(row) = before.get(key.pid).filter(|row| row.key == key && is_of_none) else { continue };
+            let user = row.uid;
+            let own = WorkloadKey { anchor: Anchor::Tree(key), user: Some(user) };
+            let none = Workload { key: own, name: Label::default(), plain: Label::default(), user };
+            self.add(facts, &Arc::new(none), row, now);
+        }
+    }
+
+    /// Adds a process that has ended to the episode of its workload, which has no name where the process is of none.
+    fn add(&mut self, facts: &Facts, workload: &Arc<Workload>, row: &ProcessRow, now: Timestamp) {
+        let ended = Member {
+            key: row.key,
+            comm: row.comm.clone(),
+            parent: row.parent,
+            rss: row.rss,
+            cgroup: row.cgroup.clone(),
+            rank: self.recent.rank_of(row.key),
+        };
+        let episode = self
+            .episodes
+            .entry(workload.key.clone())
+            .or_insert_with(|| Episode::new(workload, facts.before.frame.clone(), now));
+        episode.add(ended, now);
     }
 
     /// Gives each user with a workload its counters, so that the first end is an increase.
@@ -222,16 +232,18 @@ impl Ends {
         for key in due {
             let Some(episode) = self.episodes.remove(&key) else { continue };
             let is_alive = |row: &ProcessRow| !has_ended(row);
-            let is_whole = !facts.workload_of.iter().any(|member| {
-                member.workload.key == key && table.get(member.process.pid).is_some_and(is_alive)
-            });
+            let is_named = !episode.workload.name.is_empty();
+            let is_whole = is_named
+                && !facts.workload_of.iter().any(|member| {
+                    member.workload.key == key && table.get(member.process.pid).is_some_and(is_alive)
+                });
             let observed = self.workloads.get(&key);
             let explained: Vec<_> = episode
                 .members
                 .iter()
                 .map(|member| {
-                    let mut case = case(view, &self.recent, &episode, (member, observed));
-                    let place = add_said(&mut case, facts, (&episode.workload.name, member), now);
+                    let mut case = case::case(view, &self.recent, &episode, (member, observed));
+                    let place = case::add_said(&mut case, facts, (&episode.workload.name, member), now);
                     (member, classify::classify(&case), place)
                 })
                 .collect();
@@ -388,105 +400,5 @@ fn strength(found: &Classified) -> u32 {
         EndCause::Failed => 2,
         EndCause::Killed | EndCause::Unknown => 1,
         EndCause::Finished => 0,
-    }
-}
-
-/// Adds what a process reported over the job socket before its end; returns its last step and its phase.
-fn add_said(
-    case: &mut Case,
-    facts: &Facts,
-    (workload, member): (&Label, &Member),
-    now: Timestamp,
-) -> (Option<u64>, Label) {
-    /// Seconds before its message `bye`, or its end where it sent none, in which a failed allocation is the reason of it.
-    const LATELY: f64 = 60.0;
-    /// Seconds that a process may take to end after its message `bye`.
-    const ENDING: f64 = 600.0;
-    let mut unix = now.unix().as_secs_f64();
-    let oldest = unix - ENDING;
-    let (mut step, mut phase, mut has_ended) = (None, Label::default(), false);
-    if member.rank.is_none() {
-        return (step, phase);
-    }
-    let own = facts.timeline.entries.iter().rev();
-    // The times are those of the senders, and in no order.
-    let own = own.filter(|entry| entry.unix_seconds >= oldest);
-    let detail = |entry: &Entry| -> Value {
-        entry.detail.as_ref().and_then(|text| serde_json::from_str(text.get()).ok()).unwrap_or_default()
-    };
-    for entry in own.filter(|entry| entry.pid == member.key.pid && entry.workload == *workload) {
-        match entry.kind {
-            // What is older was said by another program of this process.
-            EntryKind::Start => break,
-            // The newest counts: the connection of a monitor that another one has replaced ends too.
-            EntryKind::End if !has_ended => {
-                (has_ended, unix) = (true, entry.unix_seconds);
-                let detail = detail(entry);
-                let end = ByeEnd::deserialize(&detail["end"]).ok();
-                case.said_finished =
-                    entry.name.as_str() == "bye" && matches!(end, None | Some(ByeEnd::Finished));
-                // It ends itself where a phase would not fit.
-                case.will_not_fit |= end == Some(ByeEnd::Aborted);
-                step = entry.step;
-                phase = Label::printable(detail["phase"].as_str().unwrap_or_default());
-                let is_raised =
-                    matches!(end, Some(ByeEnd::Exception | ByeEnd::OutOfMemory | ByeEnd::Interrupted));
-                if let Some(name) = detail["reason"].as_str().filter(|_| is_raised) {
-                    case.exception = escaped(name).into_owned().into();
-                }
-                let resource = Medium::deserialize(&detail["resource"]).ok();
-                case.lacked = resource.filter(|_| end == Some(ByeEnd::OutOfMemory));
-                let limit = ProcessLimit::deserialize(&detail["limit"]).ok();
-                case.limit = limit.filter(|_| is_raised).map(|limit| (limit, detail["limit_value"].as_u64()));
-            }
-            EntryKind::Oom if case.allocation.is_none() && unix - entry.unix_seconds <= LATELY => {
-                let detail = detail(entry);
-                let bytes = |key: &str| detail[key].as_f64();
-                case.allocation = Some(FailedAllocation {
-                    requested: bytes("requested"),
-                    allocated: bytes("allocated"),
-                    reserved: bytes("reserved"),
-                    free: bytes("free"),
-                    total: bytes("total"),
-                    has_expandable_segments: detail["expandable_segments"].as_bool(),
-                });
-                step = step.or(entry.step);
-            }
-            _ => {}
-        }
-    }
-    (step, phase)
-}
-
-/// What was observed of a process from outside.
-fn case(
-    view: &View<'_>,
-    recent: &Recent,
-    episode: &Episode,
-    (member, observed): (&Member, Option<&Observed>),
-) -> Case {
-    let kernel_kill = recent.kill_of(member.key);
-    let group = member.cgroup.clone().or_else(|| Some(observed?.cgroup.clone())).unwrap_or_default();
-    let gpus = observed.map_or(&[][..], |known| &known.gpus);
-    let unseen_kill = recent.unseen_kill(&group);
-    let status = recent.status_of(member.key);
-    Case {
-        status,
-        sender: status.and_then(|status| recent.sender_of(member.key, status)),
-        counted_kill: recent.counted_kill(&group),
-        counts_kills: recent.counts_kills_of(&group),
-        sees_kernel_log: observed::is_ok(view, "kmsg"),
-        is_signalled: recent.is_signalled(member.key),
-        will_not_fit: episode.will_not_fit(member.key.pid),
-        cgroup: episode.cgroup_level(view, &group, kernel_kill.as_ref().or(unseen_kill.as_ref())),
-        host: episode.host_level(),
-        gpu: episode.gpu_level(gpus),
-        tmpfs: recent.tmpfs_of(member.key, &episode.workload.key, episode.between()),
-        gpu_other: observed::gpu_other(view, &episode.workload.name, gpus),
-        host_other: observed::host_other(view, &episode.workload.name),
-        xid: recent.xid_of(gpus),
-        kernel_kill,
-        unseen_kill,
-        ..Case::default()
     }
 }

@@ -21,7 +21,7 @@ use crate::sources::{cgroup, training, workload};
 #[derive(Default)]
 struct Node {
     ends: Ends,
-    /// Pid, workload, and rank of each running process.
+    /// Pid, workload (empty for none), and rank of each running process.
     running: Vec<(u32, &'static str, Option<&'static str>)>,
     facts: Facts,
     second: f64,
@@ -62,7 +62,7 @@ impl Node {
         };
         let rows = self.running.iter().map(|(pid, ..)| row(*pid)).collect();
         batch.facts.processes = Some(ProcessTable { rows, boot: self.boot }.into());
-        for (pid, name, rank) in &self.running {
+        for (pid, name, rank) in self.running.iter().filter(|(_, name, _)| !name.is_empty()) {
             let member = Membership::named(Self::key(*pid), name);
             if !batch.facts.workloads.contains(&member.workload) {
                 batch.facts.workloads.push(Arc::clone(&member.workload));
@@ -388,6 +388,28 @@ fn ranks_and_large_processes_are_kept_of_many_that_end_together() {
     }
     let kept: Vec<u32> = episode.members.iter().map(|member| member.key.pid).collect();
     assert!(kept.len() <= 256 && kept.contains(&9_000) && kept.contains(&9_500), "{kept:?}");
+}
+
+#[test]
+fn an_oom_kill_of_a_process_without_a_workload_is_stated_and_another_end_of_one_is_not() {
+    let mut node = Node::new(&[(10, "", None), (11, "", None), (12, "train", None)]);
+    let ends = node.end(&[10, 11], |batch| {
+        batch.facts.oom_victims.push(OomVictim {
+            pid: 10,
+            comm: "python3".into(),
+            uid: Some(1000),
+            process: Some(Node::key(10)),
+            cgroup: "/jobs/a".into(),
+            limit_cgroup: Label::default(),
+            in_cgroup: false,
+        });
+        exit(batch, 10, 9);
+        exit(batch, 11, 9);
+    });
+    let [end] = ends else { panic!("{ends:?}") };
+    assert_eq!((end.cause, end.pid, end.user_id, end.is_whole), (EndCause::HostMemory, 10, 1000, false));
+    assert_eq!((end.workload.as_str(), end.processes), ("", 1));
+    assert!(repeated(ends, end.unix_seconds).is_empty());
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! What a process reported over the job socket before its end.
 
+use serde_json::Value;
+
 use super::*;
-use crate::model::timeline::Timeline;
+use crate::model::timeline::{Entry, EntryKind, Timeline};
 
 /// A timeline of the rank 0 of `train`, whose process is 11.
 fn timeline(entries: &[(EntryKind, &str, Value)]) -> Arc<Timeline> {
