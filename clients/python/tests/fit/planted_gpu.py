@@ -16,7 +16,7 @@ GIB, MIB = 1 << 30, 1 << 20
 # Bytes of the GPU, of a token in forward, and of a batch of an evaluation.
 TOTAL, TOKEN, OUTPUT = 24 * GIB, 4 * MIB, 256 * MIB
 # Seconds of a phase, so that the daemon samples it.
-PAUSE = 2.0
+PAUSE = 5.0
 cuda = torch.cuda
 cuda.initialize()
 cuda.mem_get_info = lambda device: (TOTAL if device else TOTAL - cuda.cached, TOTAL)
@@ -97,6 +97,6 @@ if KIND == "evaluation":
         fit.plan.loading(loader)
         fit.evaluation_begins()
         hold(cuda.allocated + OUTPUT)
-        time.sleep(PAUSE / 20)
+        time.sleep(0.1)
 if KIND == "save":
     sys.exit(print("no space left", flush=True) or 3)
