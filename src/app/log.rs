@@ -159,6 +159,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_value_forges_no_line_for_people() {
+        let (queue, lines) = mpsc::sync_channel(1);
+        let mut writer = Queued { queue, dropped: Arc::default(), format: LogFormat::Text };
+        writer.write_all("WARN It ends. name=a\n\u{1b}[2JWARN \u{202e}b\n".as_bytes()).unwrap();
+        let Ok(Line::Text(text)) = lines.recv() else { panic!("no line") };
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.starts_with("memwarden: WARN It ends. name=a") && text.ends_with("b\n"), "{text:?}");
+        assert_eq!(text.chars().filter(|letter| printable::is_hidden(*letter)).collect::<String>(), "\n");
+    }
+
+    #[test]
     fn our_lines_are_written_at_the_level_and_only_errors_of_libraries() {
         for (level, ours, not_ours) in [
             (LogLevel::Error, Level::ERROR, Level::WARN),

@@ -14,8 +14,8 @@ use crate::report::ends_text;
 
 /// Say how a process, job or run ended on this node, and why.
 ///
-/// The daemon keeps the last 256 ends of workloads, of their ranks, and of processes that a signal ended. A user sees those of its
-/// own workloads, and root all. Without a name, the last end that was no success is explained. Exit codes: 0 it ended with
+/// The daemon keeps the last 256 ends of workloads, of their ranks, and of processes that a signal ended or the OOM killer killed. A user
+/// sees its own, and root all. Without a name, the last end that was no success is explained. Exit codes: 0 it ended with
 /// success, or for a reason for which starting it again may help; 1 an error; 2 starting it again without a change cannot help;
 /// 3 it is not known why it ended, or no such end is known.
 #[derive(Debug, clap::Args)]

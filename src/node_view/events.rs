@@ -144,7 +144,11 @@ impl Recorder {
                         _ => finding.summary.clone(),
                     };
                     self.add(finding.since_unix_seconds.min(unix), health, text, &gpu, &workload);
-                    let name = format!("{}: {} has ended", finding.subject, finding.state.replace('_', " "));
+                    let name = format!(
+                        "{}: the finding \"{}\" has ended",
+                        finding.subject,
+                        finding.state.replace('_', " ")
+                    );
                     Active { severity: finding.severity, gpu, workload, name }
                 }
             };
@@ -183,7 +187,8 @@ impl Recorder {
         let newest = frame.outlook.ends.last().map_or(0, |end| end.number);
         let before = self.last_end.replace(newest);
         for end in frame.outlook.ends.iter().filter(|end| before.is_some_and(|before| end.number > before)) {
-            if end.is_abnormal() {
+            // Of processes without a workload, the incidents of their cgroups are shown.
+            if end.is_abnormal() && !end.workload.is_empty() {
                 self.add(
                     end.unix_seconds,
                     end.health(),

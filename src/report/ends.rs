@@ -16,7 +16,7 @@ pub fn ends_text(shown: &ShownEnds, all: bool, page: Page) -> String {
     match shown.ends.first() {
         Some(end) => explained(end, page),
         None if all => {
-            "No end is known: memwarden keeps the last ends of workloads and ranks on this node.\n".to_owned()
+            "No end is known: memwarden keeps the last ends of workloads, ranks and killed processes on this node.\n".to_owned()
         }
         None => "No such end is known: memwarden keeps the last ends of workloads and ranks on this node. \
                  `memwarden why --all` lists them.\n"

@@ -43,7 +43,7 @@ use crate::model::units::Count;
 /// Registration of the `ends` analyzer.
 pub static REGISTRATION: Registration = Registration {
     name: "ends",
-    about: "Says how workloads, ranks and large processes ended, and why.",
+    about: "Says how workloads, ranks, large processes and those that the OOM killer killed ended, and why.",
     metrics: metrics::METRICS,
     ..Registration::built_by(|_| Box::new(Ends::default()))
 };
@@ -178,9 +178,12 @@ impl Ends {
             };
             self.add(facts, &member.workload, row, now);
         }
-        for key in facts.oom_victims.iter().filter_map(|victim| victim.process) {
-            let is_of_none = member_of(&facts.before.workload_of, key.pid).is_none();
-            let Some(row) = before.get(key.pid).filter(|row| row.key == key && is_of_none) else { continue };
+        for key in self.recent.killed() {
+            let is_member = |members| member_of(members, key.pid).is_some_and(|own| own.process == key);
+            let is_of_some = is_member(&facts.before.workload_of) || is_member(&facts.workload_of);
+            let has_gone = table.get(key.pid).is_none_or(|row| row.key != key || has_ended(row));
+            let row = before.get(key.pid).filter(|row| row.key == key && !has_ended(row));
+            let Some(row) = row.filter(|_| has_gone && !is_of_some) else { continue };
             let user = row.uid;
             let own = WorkloadKey { anchor: Anchor::Tree(key), user: Some(user) };
             let none = Workload { key: own, name: Label::default(), plain: Label::default(), user };
@@ -229,6 +232,10 @@ impl Ends {
             .filter(|(_, episode)| episode.is_due(now))
             .map(|(key, _)| key.clone())
             .collect();
+        self.launchers.retain(|_, own| {
+            own.retain(|(_, _, at)| now.since(*at) <= LAUNCHER_END);
+            !own.is_empty()
+        });
         for key in due {
             let Some(episode) = self.episodes.remove(&key) else { continue };
             let is_alive = |row: &ProcessRow| !has_ended(row);
@@ -263,10 +270,6 @@ impl Ends {
                 .filter(|(member, found, _)| episode.is_first(member, found))
                 .map(|(member, ..)| member.parent)
                 .collect();
-            self.launchers.retain(|_, own| {
-                own.retain(|(_, _, at)| now.since(*at) <= LAUNCHER_END);
-                !own.is_empty()
-            });
             let later = explained.iter().find_map(|(member, found, _)| {
                 let mut own = self.launchers.get(&key).into_iter().flatten();
                 let (_, number, _) = own.find(|(launcher, ..)| *launcher == member.key)?;
@@ -296,7 +299,8 @@ impl Ends {
             self.last = self.last.saturating_add(1);
             // A launcher ends its other processes by SIGTERM after the first one failed: its own end belongs to that one.
             let is_first = episode.is_first(member, &found);
-            let parent = (is_first || found.cause == EndCause::Killed).then(|| episode.parent_of(member));
+            let is_remembered = is_named && (is_first || found.cause == EndCause::Killed);
+            let parent = is_remembered.then(|| episode.parent_of(member));
             let began = table.boot.map(|boot| episode.began(member, &facts.ranks, boot));
             let end = episode.end(self.last, (member, found, at), (observed, began), is_whole);
             let user = observed.map(|known| known.user.clone()).unwrap_or_default();
@@ -343,7 +347,7 @@ impl Ends {
         self.ends = self.ends.iter().map(extended).collect();
     }
 
-    /// Keeps an end in place of the oldest of the user with the most: at first one that finished.
+    /// Keeps an end in place of the oldest of the user with the most: at first one that finished, or of no workload.
     fn keep(&mut self, end: End) {
         let mut all: Vec<Arc<End>> = self.ends.to_vec();
         all.push(Arc::new(end));
@@ -352,8 +356,9 @@ impl Ends {
             all.iter().for_each(|end| *users.entry(end.user_id).or_default() += 1);
             let largest = users.into_iter().max_by_key(|(_, count)| *count).map(|(user, _)| user);
             let of_user = |end: &Arc<End>| Some(end.user_id) == largest;
-            let finished = all.iter().position(|end| of_user(end) && !end.is_abnormal());
-            if let Some(place) = finished.or_else(|| all.iter().position(of_user)) {
+            let is_lesser = |end: &Arc<End>| !end.is_abnormal() || end.workload.is_empty();
+            let lesser = all.iter().position(|end| of_user(end) && is_lesser(end));
+            if let Some(place) = lesser.or_else(|| all.iter().position(of_user)) {
                 all.remove(place);
             }
         }
@@ -367,7 +372,8 @@ fn repeated(ends: &[Arc<End>], unix: f64) -> Vec<(&End, u64)> {
     /// Seconds; launchers and controllers start a run again within minutes.
     const ABANDONED: f64 = 3600.0;
     let mut runs: BTreeMap<(u32, &Label), (&End, u64, bool)> = BTreeMap::new();
-    for end in ends.iter().rev().filter(|end| end.is_whole || !end.rank.is_empty()) {
+    let is_of_run = |end: &&Arc<End>| end.is_whole || (!end.rank.is_empty() && !end.workload.is_empty());
+    for end in ends.iter().rev().filter(is_of_run) {
         let name = if end.run.is_empty() { &end.workload } else { &end.run };
         let (newest, count, goes_on) = runs.entry((end.user_id, name)).or_insert((end, 0, true));
         *goes_on &= end.cause == newest.cause && end.retry == Retry::CannotHelp;

@@ -320,6 +320,11 @@ impl Recent {
         self.kills.get(&process).map(|(scope, _)| scope.clone())
     }
 
+    /// The processes that the kernel's OOM killer killed lately.
+    pub(super) fn killed(&self) -> Vec<ProcessKey> {
+        self.kills.keys().copied().collect()
+    }
+
     /// The kill of a process of this cgroup that no tick has seen.
     pub(super) fn unseen_kill(&self, group: &Label) -> Option<KillScope> {
         // The root cgroup has the processes of everybody.

@@ -394,7 +394,7 @@ fn ranks_and_large_processes_are_kept_of_many_that_end_together() {
 fn an_oom_kill_of_a_process_without_a_workload_is_stated_and_another_end_of_one_is_not() {
     let mut node = Node::new(&[(10, "", None), (11, "", None), (12, "train", None)]);
     let ends = node.end(&[10, 11], |batch| {
-        batch.facts.oom_victims.push(OomVictim {
+        let victim = OomVictim {
             pid: 10,
             comm: "python3".into(),
             uid: Some(1000),
@@ -402,14 +402,45 @@ fn an_oom_kill_of_a_process_without_a_workload_is_stated_and_another_end_of_one_
             cgroup: "/jobs/a".into(),
             limit_cgroup: Label::default(),
             in_cgroup: false,
-        });
+        };
+        // With memory.oom.group, the kernel logs it twice.
+        batch.facts.oom_victims.extend([victim.clone(), victim]);
         exit(batch, 10, 9);
         exit(batch, 11, 9);
     });
     let [end] = ends else { panic!("{ends:?}") };
     assert_eq!((end.cause, end.pid, end.user_id, end.is_whole), (EndCause::HostMemory, 10, 1000, false));
     assert_eq!((end.workload.as_str(), end.processes), ("", 1));
-    assert!(repeated(ends, end.unix_seconds).is_empty());
+    // Those of ranks too: they have no name in common.
+    let again: Vec<Arc<End>> = vec![End { rank: "0".into(), ..End::clone(end) }.into(); 3];
+    assert!(repeated(&again, end.unix_seconds).is_empty());
+}
+
+#[test]
+fn a_killed_process_of_no_workload_is_stated_when_it_has_gone_and_not_if_it_is_of_one_by_then() {
+    for (becomes, expected) in [("", vec![""]), ("train", vec!["train"])] {
+        let mut node = Node::new(&[(10, "", None), (12, "other", None)]);
+        node.running[0].1 = becomes;
+        // It frees its memory for some ticks.
+        node.tick(|batch| {
+            batch.facts.oom_victims.push(OomVictim {
+                pid: 10,
+                comm: "python3".into(),
+                uid: Some(1000),
+                process: Some(Node::key(10)),
+                cgroup: "/jobs/a".into(),
+                limit_cgroup: "/jobs/a".into(),
+                in_cgroup: true,
+            });
+        });
+        (0..4).for_each(|_| {
+            node.tick(|_| {});
+        });
+        assert_eq!(node.last.outlook.ends.len(), 0, "{becomes}");
+        let ends = node.end(&[10], |batch| exit(batch, 10, 9));
+        assert_eq!(ends.iter().map(|end| end.workload.as_str()).collect::<Vec<_>>(), expected);
+        assert_eq!((ends[0].cause, ends[0].processes), (EndCause::CgroupLimit, 1));
+    }
 }
 
 #[test]

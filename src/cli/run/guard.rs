@@ -31,7 +31,7 @@ impl Guarded {
         if !is_set("log.level=") {
             log.level = LogLevel::Warn;
         }
-        if !is_set("log.format=") {
+        if !is_set("log.format=") && log.format == LogFormat::default() {
             log.format = LogFormat::Text;
         }
         let given = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);

@@ -527,6 +527,9 @@ mod tests {
         settle(&first);
         let check = |archive: &MemoryThread, same_boot: bool| {
             let known = archive.remembered();
+            // Its thread drops the sender once it has written the file again, which nobody else may do meanwhile.
+            let rewritten = archive.read.lock().unwrap().recv_timeout(Duration::from_secs(30));
+            assert_eq!(rewritten, Err(std::sync::mpsc::RecvTimeoutError::Disconnected));
             let asked = known.asked([TWO, ONE].iter()).map(|at| at.monotonic().as_millis());
             assert_eq!(asked, same_boot.then_some(now.monotonic().as_millis()));
             assert_eq!(known.asked([TWO].iter()), None);

@@ -254,12 +254,12 @@ mod tests {
             &Entry::Transition {
                 from: "ok",
                 to: "warn",
-                reason: "near",
-                why: "memory is low",
+                reason: "near_soft_level",
+                why: "it is low",
                 readings: &readings,
             },
             &expect_test::expect![[
-                r#""entry":"transition","from":"ok","to":"warn","reason":"near","why":"memory is low","readings":[{"what":"headroom_bytes","value":5.0,"threshold":null,"age_seconds":0.01}]}"#
+                r#""entry":"transition","from":"ok","to":"warn","reason":"near_soft_level","why":"it is low","readings":[{"what":"headroom_bytes","value":5.0,"threshold":null,"age_seconds":0.01}]}"#
             ]],
         );
         let error = StepError::Outside { what: "the hook exited with code 3".into() };

@@ -99,6 +99,7 @@ pub struct Move {
     /// The label of its `policy::Reason`.
     pub reason: String,
     /// The reason as a sentence.
+    #[serde(default)]
     pub why: String,
     /// The readings that it is based on, with age and threshold.
     pub readings: Vec<Value>,
@@ -362,7 +363,7 @@ impl StepRecord {
 mod tests {
     use super::*;
 
-    const LINES: &str = r#"{"entry":"transition","incident":"i","unix_seconds":1.0,"target":"job","mode":"enforce","config":"ab","from":"ok","to":"warn","reason":"low","readings":[{"what":"headroom_bytes","value":5.0}]}
+    const LINES: &str = r#"{"entry":"transition","incident":"i","unix_seconds":1.0,"target":"job","mode":"enforce","config":"ab","from":"ok","to":"warn","reason":"near_soft_level","why":"cgroup memory is near its soft level","readings":[{"what":"headroom_bytes","value":5.0}]}
 {"entry":"before","incident":"i","unix_seconds":2.0,"number":7,"step":{"do":"hook"}}
 {"entry":"before","incident":"other","unix_seconds":2.0,"number":8,"step":{}}
 {"entry":"after","incident":"i","unix_seconds":2.1,"number":7,"took_us":12,"result":"ok","outcome":{"started":1},"processes":0}

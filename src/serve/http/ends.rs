@@ -1,6 +1,6 @@
-//! `/api/v1/ends`: how processes of workloads ended on this node, and why.
+//! `/api/v1/ends`: how processes ended on this node, and why.
 //!
-//! The rules of `/api/v1/jobs/ID`: on the socket of commands a user reads the ends of its own workloads, and root all.
+//! The rules of `/api/v1/jobs/ID`: on the socket of commands a user reads those of its own processes, and root all.
 
 use super::answer::Answer;
 use super::connection::Client;

@@ -134,6 +134,7 @@ fn incidents_are_shown_to_whom_they_may_be() {
             from: "ok".to_owned(),
             to: "warn".to_owned(),
             reason: HOSTILE.to_owned(),
+            why: HOSTILE.to_owned(),
             ..Default::default()
         }],
         ..Incident::default()
