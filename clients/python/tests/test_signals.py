@@ -19,9 +19,13 @@ def handlers():
     kept = {number: signal.getsignal(number) for number in (USR1, USR2)}
     for number in kept:
         signal.signal(number, signal.SIG_DFL)
+    # Handlers in C are recognized by Python's own for SIGINT, which is ignored where a shell started this in the background.
+    kept[signal.SIGINT] = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     for number, handler in kept.items():
-        faulthandler.unregister(number)
+        if number != signal.SIGINT:
+            faulthandler.unregister(number)
         signal.signal(number, handler)
 
 
