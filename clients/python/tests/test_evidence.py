@@ -1,7 +1,6 @@
 """What grows inside Python, for a process whose memory grows."""
 
 import sys
-import threading
 import time
 import types
 
@@ -159,22 +158,15 @@ def test_no_object_is_kept(evidence):
     assert reference() is None
 
 
-def test_the_training_thread_is_not_held_up(evidence):
-    """A million objects beside a thread that looks at the clock: the longest pause is that of the collector's call."""
+def test_the_training_thread_is_not_held_up(evidence, monkeypatch):
+    """Of a million objects, the longest part of the count, during which no other thread runs, is a small one.
+
+    In CPU time, which other load does not change.
+    """
     kept = [[] for _ in range(10**6)]
-    longest, ends = [0.0], threading.Event()
-
-    def work():
-        last = time.perf_counter()
-        while not ends.is_set():
-            now = time.perf_counter()
-            longest[0], last = max(longest[0], now - last), now
-
-    thread = threading.Thread(target=work)
-    thread.start()
+    monkeypatch.setattr(_evidence, "_clock", time.thread_time)
+    begun = time.thread_time()
     evidence.count()
-    ends.set()
-    thread.join()
-    print("longest pause %.1f ms, longest part %.1f ms, of %d objects" % (longest[0] * 1e3, evidence.stall * 1e3, len(kept)))
-    # Seconds; measured: 0.02. Generous, since the machine may be busy.
-    assert longest[0] < 1.0 and evidence.stall < 1.0
+    whole = time.thread_time() - begun
+    print("longest part %.1f ms of %.1f ms, of %d objects" % (evidence.stall * 1e3, whole * 1e3, len(kept)))
+    assert 0 < evidence.stall < whole / 4
