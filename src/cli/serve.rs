@@ -37,7 +37,7 @@ pub(super) struct Args {
     /// Least severe level that is logged: error, warn, info or debug [default: info].
     #[arg(long = "log.level", value_name = "LEVEL")]
     log_level: Option<String>,
-    /// Format of the log: logfmt, json or text [default: logfmt].
+    /// Format of the log: logfmt, json or text (for people, without the time) [default: logfmt].
     #[arg(long = "log.format", value_name = "FORMAT")]
     log_format: Option<String>,
     /// Path of the NVML library [default: libnvidia-ml.so.1 of the system].

@@ -226,7 +226,7 @@ crate::options! {
     pub struct Log {
         /// Least severe level that is logged: error, warn, info or debug.
         level: LogLevel = info;
-        /// Format of the log: logfmt, json or text.
+        /// Format of the log: logfmt, json or text (for people, without the time).
         format: LogFormat = logfmt;
     }
 }

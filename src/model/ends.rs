@@ -1,4 +1,4 @@
-//! How processes of workloads ended, and why.
+//! How processes ended, and why.
 
 use serde::{Deserialize, Serialize};
 
