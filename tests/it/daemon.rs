@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use crate::harness::{Daemon, memwarden, now, program, request, tool, wait_for};
+use crate::harness::{Daemon, memwarden, now, program, request, tool, try_get, wait_for};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -128,14 +128,8 @@ fn a_log_that_is_not_read_stops_nothing() {
         .stderr(full)
         .spawn()
         .unwrap();
-    let body = wait_for("a frame", SOON, || {
-        std::net::TcpStream::connect(&address).ok()?;
-        let answer = request(
-            address.parse().unwrap(),
-            "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
-        );
-        Some(answer).filter(|answer| answer.code == 200).map(|answer| answer.body)
-    });
+    let body =
+        wait_for("a frame", SOON, || try_get(address.parse().unwrap(), "/metrics").map(|answer| answer.body));
     assert!(body.contains("memwarden_host_memory_total_bytes"));
     child.kill().unwrap();
     child.wait().unwrap();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::{Daemon, fake_nvml, free_port, program, request, wait_for};
+use crate::harness::{Daemon, fake_nvml, free_port, program, request, try_get, wait_for};
 use crate::shipped::DASHBOARDS;
 use crate::training_job;
 
@@ -39,11 +39,7 @@ impl Database {
             .spawn()
             .unwrap();
         let database = Self { child, address, _folder: folder };
-        wait_for("the database", SOON, || {
-            std::net::TcpStream::connect(address).ok()?;
-            let answer = request(address, &format!("GET {ready} HTTP/1.0\r\n\r\n"));
-            (answer.code == 200).then_some(())
-        });
+        wait_for("the database", SOON, || try_get(address, ready));
         database
     }
 

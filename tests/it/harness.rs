@@ -1,7 +1,7 @@
 //! Starts the binary as a user would, and talks to it.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -348,8 +348,21 @@ pub(crate) fn request(address: SocketAddr, text: &str) -> Answer {
     exchange(stream, text)
 }
 
-fn exchange(mut stream: impl std::io::Read + std::io::Write, text: &str) -> Answer {
+/// `GET path`, answered with 200; None while nothing listens or a listener that is about to end does not answer.
+pub(crate) fn try_get(address: SocketAddr, path: &str) -> Option<Answer> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let text = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(text.as_bytes()).ok()?;
+    Some(answer(stream)).filter(|answer| answer.code == 200)
+}
+
+fn exchange(mut stream: impl Read + Write, text: &str) -> Answer {
     stream.write_all(text.as_bytes()).unwrap();
+    answer(stream)
+}
+
+fn answer(mut stream: impl Read) -> Answer {
     let mut bytes = Vec::new();
     // A reset after the answer is no failure.
     let _ = stream.read_to_end(&mut bytes);

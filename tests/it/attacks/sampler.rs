@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::harness::{Daemon, Page, memwarden, program, request, wait_for};
+use crate::harness::{Daemon, Page, memwarden, program, try_get, wait_for};
 use crate::protection::job::{Job, witness};
 use crate::protection::room::Room;
 
@@ -238,20 +238,17 @@ fn an_unreadable_command_line_blocks_neither_the_sampler_nor_its_successor() {
     let jobs = format!("sources.training.socket={}", folder.path().join("job.sock").display());
     let listen = address.to_string();
     let next = ["serve", "--web.listen-address", &listen, "--config.file", &config, "--set", &jobs];
-    let get = |path: &str| {
-        std::net::TcpStream::connect(address).ok()?;
-        Some(request(
-            address,
-            &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"),
-        ))
-    };
     let waiting = Waiting(memwarden(&next).stderr(Stdio::inherit()).stdout(Stdio::null()).spawn().unwrap());
     let named = |body: &str| body.contains("\"not_readable\"");
-    wait_for("the same finding", SOON, || get("/api/v1/findings").filter(|answer| named(&answer.body)));
-    wait_for("its readiness", SOON, || get("/-/ready").filter(|answer| answer.code == 200));
+    wait_for("the same finding", SOON, || {
+        try_get(address, "/api/v1/findings").filter(|answer| named(&answer.body))
+    });
+    wait_for("its readiness", SOON, || try_get(address, "/-/ready"));
     drop(fuse);
     assert!(daemon.wait(SOON).success());
-    wait_for("no finding any more", SOON, || get("/api/v1/findings").filter(|answer| !named(&answer.body)));
+    wait_for("no finding any more", SOON, || {
+        try_get(address, "/api/v1/findings").filter(|answer| !named(&answer.body))
+    });
     drop(waiting);
 }
 
@@ -354,15 +351,12 @@ fn a_daemon_killed_while_reads_hang_releases_its_port_socket_and_folder() {
     command.args(["-c", enter]).arg(room.staged_file("")).args([env!("CARGO_BIN_EXE_memwarden"), "serve"]);
     command.args(["--web.listen-address", &address.to_string(), "--set", &jobs, "--config.file"]).arg(&file);
     next = Waiting(command.stderr(Stdio::inherit()).stdout(Stdio::null()).spawn().unwrap());
-    let get = |path: &str| {
-        std::net::TcpStream::connect(address).ok()?;
-        let ask = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-        Some(request(address, &ask)).filter(|answer| answer.code == 200).map(|answer| answer.body)
-    };
-    wait_for("its readiness", SOON, || get("/-/ready"));
-    wait_for("the same finding", SOON, || get("/api/v1/findings").filter(|body| named(body)));
+    wait_for("its readiness", SOON, || try_get(address, "/-/ready"));
+    wait_for("the same finding", SOON, || {
+        try_get(address, "/api/v1/findings").filter(|answer| named(&answer.body))
+    });
     wait_for("the job's seat", SOON, || {
-        let page = Page::parse(&get("/metrics")?);
+        let page = Page::parse(&try_get(address, "/metrics")?.body);
         (page.sum("memwarden_protection_members", &[("target", "train")]) == 1.0).then_some(())
     });
     std::os::unix::net::UnixStream::connect(first.job_socket()).unwrap();

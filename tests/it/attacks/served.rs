@@ -1,12 +1,12 @@
 //! Requests from other users and other sites.
 
 use std::io::{BufRead as _, BufReader};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::harness::{Daemon, memwarden, now, program, request, tool, wait_for};
+use crate::harness::{Daemon, memwarden, now, program, request, tool, try_get, wait_for};
 use crate::skip::skip;
 
 use super::people::{ALICE, MALLORY, as_user};
@@ -106,11 +106,7 @@ fn a_user_who_holds_the_port_keeps_no_protection_from_starting() {
     assert!(daemon.try_wait().unwrap().is_none(), "it goes on");
     drop(squatter.stdin.take());
     squatter.wait().unwrap();
-    wait_for("its readiness", SOON, || {
-        TcpStream::connect(address).ok()?;
-        let ready = format!("GET /-/ready HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-        (request(address, &ready).code == 200).then_some(())
-    });
+    wait_for("its readiness", SOON, || try_get(address, "/-/ready"));
     // A thread writes the log, perhaps after the answer.
     wait_for("a line that says so", SOON, || logged("The address is free"));
     daemon.kill().unwrap();
