@@ -1,9 +1,8 @@
 //! The outlines of the font that is built in: DejaVu Sans, cut down to Latin, Greek, Cyrillic and the signs that charts
 //! use (`font/LICENSE` has its terms).
 //!
-//! `font/DejaVuSans.outlines` is what `skrifa` reads from `font/DejaVuSans.ttf`, so that no font library is linked: two of
-//! its crates would take a tenth of the time of a build. A test compares both files, and writes the first with
-//! `UPDATE_EXPECT=1`. All numbers in it are little-endian:
+//! `font/DejaVuSans.outlines` is what `font/outlines.py` reads from `font/DejaVuSans.ttf`, so that no font library is linked
+//! or built; `tests/it/plot.rs` compares them. All numbers in the file are little-endian:
 //! - `u16` units per em, `u16` number of glyphs;
 //! - for each glyph, in the order of its letter: `u32` letter (0 for what the font does not have), `u16` advance width in
 //!   units, `u32` position of its first part, in bytes from the beginning of the parts;
@@ -115,87 +114,7 @@ impl<'a> Glyph<'a> {
 
 #[cfg(test)]
 mod tests {
-    use skrifa::instance::{LocationRef, Size};
-    use skrifa::outline::{DrawSettings, OutlinePen};
-    use skrifa::{FontRef, GlyphId, MetadataProvider as _};
-
     use super::*;
-
-    /// The parts of one outline, as they stand in the file.
-    #[derive(Default)]
-    struct Pen(Vec<u8>);
-
-    impl Pen {
-        fn part(&mut self, kind: u8, points: &[f32]) {
-            self.0.push(kind);
-            for value in points {
-                let halves = value * 2.0;
-                assert_eq!(halves.fract(), 0.0, "a point lies between two half units");
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    reason = "whole, and a font's coordinates are 16 bits"
-                )]
-                self.0.extend((halves as i16).to_le_bytes());
-                assert!(halves.abs() < f32::from(i16::MAX));
-            }
-        }
-    }
-
-    impl OutlinePen for Pen {
-        fn move_to(&mut self, x: f32, y: f32) {
-            self.part(0, &[x, y]);
-        }
-        fn line_to(&mut self, x: f32, y: f32) {
-            self.part(1, &[x, y]);
-        }
-        fn quad_to(&mut self, x1: f32, y1: f32, x: f32, y: f32) {
-            self.part(2, &[x1, y1, x, y]);
-        }
-        fn curve_to(&mut self, _: f32, _: f32, _: f32, _: f32, _: f32, _: f32) {
-            panic!("a TrueType font has no cubic curves");
-        }
-        fn close(&mut self) {
-            self.part(3, &[]);
-        }
-    }
-
-    #[test]
-    fn the_outlines_are_those_of_the_font() {
-        let font = FontRef::new(include_bytes!("font/DejaVuSans.ttf")).unwrap();
-        let whole = (Size::unscaled(), LocationRef::default());
-        let metrics = font.glyph_metrics(whole.0, whole.1);
-        let outlines = font.outline_glyphs();
-        let mut letters: Vec<(u32, GlyphId)> = font.charmap().mappings().collect();
-        letters.retain(|(_, glyph)| *glyph != GlyphId::NOTDEF);
-        letters.push((0, GlyphId::NOTDEF));
-        letters.sort_unstable();
-        let mut head = Vec::new();
-        head.extend(font.metrics(whole.0, whole.1).units_per_em.to_le_bytes());
-        head.extend(u16::try_from(letters.len()).unwrap().to_le_bytes());
-        let mut parts = Pen::default();
-        for (letter, glyph) in letters {
-            let advance = metrics.advance_width(glyph).unwrap();
-            assert_eq!(advance.fract(), 0.0);
-            head.extend(letter.to_le_bytes());
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "whole, and 16 bits in the font"
-            )]
-            head.extend((advance as u16).to_le_bytes());
-            head.extend(u32::try_from(parts.0.len()).unwrap().to_le_bytes());
-            if let Some(drawn) = outlines.get(glyph) {
-                drawn.draw(DrawSettings::unhinted(whole.0, whole.1), &mut parts).unwrap();
-            }
-        }
-        head.extend(parts.0);
-        if std::env::var_os("UPDATE_EXPECT").is_some() {
-            std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/src/plot/font/DejaVuSans.outlines"), &head)
-                .unwrap();
-        } else {
-            assert!(head == FILE, "run this test with UPDATE_EXPECT=1 to write the outlines anew");
-        }
-    }
 
     #[test]
     fn every_letter_is_found_and_read_to_its_end() {

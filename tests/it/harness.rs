@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -387,6 +388,18 @@ pub(crate) fn tool(name: &str) -> Option<PathBuf> {
     found
 }
 
+/// The Python of the tests, if it has a module, or a line that says what is skipped for want of it.
+pub(crate) fn python_with(module: &str) -> Option<PathBuf> {
+    let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/bin/python");
+    let python = std::env::var_os("MEMWARDEN_TEST_PYTHON").map_or_else(own, PathBuf::from);
+    let imports = program(&python).args(["-c", &format!("import {module}")]).output();
+    if imports.is_ok_and(|output| output.status.success()) {
+        return Some(python);
+    }
+    crate::skip::skip(&format!("{} cannot import {module} (tests/run installs it)", python.display()));
+    None
+}
+
 /// The fake NVML library, which cargo builds as a dependency of the tests.
 pub(crate) fn fake_nvml() -> PathBuf {
     let built = Path::new(env!("CARGO_BIN_EXE_memwarden")).with_file_name("deps").join("libfake_nvml.so");
@@ -415,7 +428,13 @@ pub(crate) fn slow_tests() -> bool {
     wanted
 }
 
-/// A port of loopback that was free a moment ago.
+/// A port of loopback that was free a moment ago, below those that the kernel gives to connections, and another one in each
+/// process and call.
 pub(crate) fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(16);
+    let is_free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let mut tries =
+        std::iter::repeat_with(|| first.wrapping_add(CALLS.fetch_add(1, Ordering::Relaxed)) % 12_000);
+    tries.find_map(|place| Some(20_000 + u16::try_from(place).ok()?).filter(is_free)).unwrap()
 }

@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use serde_yaml::Value;
 
-use crate::harness::{memwarden, on_path, program, tool};
+use crate::harness::{memwarden, on_path, program, python_with, tool};
 
 /// The versions of Kubernetes whose schemas are checked: the oldest one of the documentation, and later ones.
 const VERSIONS: [&str; 4] = ["1.25", "1.29", "1.33", "1.37"];
@@ -315,11 +314,7 @@ fn the_chart_has_the_version_of_the_program() {
 
 #[test]
 fn the_schemas_of_kubernetes_accept_the_manifests() {
-    let python = std::env::var_os("MEMWARDEN_TEST_PYTHON").unwrap_or_else(|| "python3".into());
-    let known = program(&python).args(["-c", "import kubernetes_validate"]).stderr(Stdio::null()).status();
-    if !known.is_ok_and(|status| status.success()) {
-        return crate::skip::skip("kubernetes-validate is not installed (tests/run installs it)");
-    }
+    let Some(python) = python_with("kubernetes_validate") else { return };
     let all = ["nvidia", "perf", "dashboards"];
     let tree = tree(&[("privileged", "enforce", &["privileged"]), ("all", "enforce", &all)]);
     // One process for all: its import takes a second.

@@ -1,13 +1,13 @@
 //! NVIDIA's Python bindings read the values that memwarden exports from the same library.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Daemon, Page, fake_nvml, program};
+use crate::harness::{Daemon, Page, fake_nvml, program, python_with};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -185,18 +185,6 @@ const IDENTITY: &[(&str, &str)] = &[
     ("index", "gpu"),
 ];
 
-/// The Python of the tests, if it has the bindings.
-fn python() -> Option<PathBuf> {
-    let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/bin/python");
-    let python = std::env::var_os("MEMWARDEN_TEST_PYTHON").map_or_else(own, PathBuf::from);
-    let imports = program(&python).args(["-c", "import pynvml"]).output();
-    if imports.is_ok_and(|output| output.status.success()) {
-        return Some(python);
-    }
-    crate::skip::skip(&format!("{} cannot import pynvml (tests/run installs it)", python.display()));
-    None
-}
-
 /// The values that they read, by UUID.
 fn theirs(mut python: Command, scenario: &Path) -> BTreeMap<String, Value> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake-nvml/check_ml_py.py");
@@ -295,7 +283,7 @@ fn compare_gpu(tally: &mut Tally, page: &Page, uuid: &str, gpu: &Value) {
 
 #[test]
 fn nvidias_bindings_read_the_exported_values() {
-    let Some(python) = python() else { return };
+    let Some(python) = python_with("pynvml") else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("scenario.json");
     std::fs::write(&file, SCENARIO).unwrap();

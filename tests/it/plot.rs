@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::harness::memwarden;
+use crate::harness::{memwarden, program, python_with};
 use crate::skip::skip;
 
 struct Ran {
@@ -146,4 +146,14 @@ fn a_report_is_known_wherever_its_schema_stands() {
     let ran = plot(folder.path(), &["ours.json", "-o", "-"]);
     assert!(ran.good && ran.out.contains("GPU 0"), "{}", ran.err);
     assert!(!plot(folder.path(), &["other.json", "-o", "-"]).good);
+}
+
+#[test]
+fn the_outlines_that_are_built_in_are_those_of_the_font() {
+    let Some(python) = python_with("fontTools") else { return };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/plot/font");
+    let read = program(python).arg(folder.join("outlines.py")).output().unwrap();
+    assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+    let built_in = std::fs::read(folder.join("DejaVuSans.outlines")).unwrap();
+    assert!(read.stdout == built_in, "outlines.py >DejaVuSans.outlines writes the outlines anew");
 }
