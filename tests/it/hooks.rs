@@ -87,10 +87,10 @@ fn a_hook_that_hangs_is_killed_with_all_it_started() {
         file.display()
     );
     let begun = now();
-    let (failed, said) = room.run(&script, Duration::from_millis(700));
+    let (failed, said) = room.run(&script, Duration::from_secs(4));
     assert_eq!(failed.unwrap(), "the hook exceeded its timeout and was killed: stuck");
     assert_eq!(said, "stuck\n");
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     let pids = std::fs::read_to_string(file).unwrap();
     assert_eq!(pids.lines().count(), 3);
     for pid in pids.lines() {
@@ -105,7 +105,7 @@ fn a_flood_is_cut() {
     let mut room = Room::new();
     let (failed, said) = room.run("head -c 10000000 /dev/zero | tr '\\0' x", LONG);
     assert_eq!((failed, said.len()), (None, 4096));
-    let (failed, said) = room.run("yes", Duration::from_millis(300));
+    let (failed, said) = room.run("yes", Duration::from_secs(3));
     assert!(failed.unwrap().starts_with("the hook exceeded its timeout and was killed: y y"));
     assert_eq!(said.len(), 4096);
 }

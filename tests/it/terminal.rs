@@ -161,7 +161,8 @@ fn run_shows_no_progress_where_standard_error_is_no_terminal() {
             let text = on_a_terminal(80, &[&["run", off], &sleep[..]].concat());
             assert!(!text.contains("memwarden: 00:"), "{text:?}");
         }
-        let drawn = on_a_terminal(80, &[&["run"], &sleep[..]].concat());
+        // It is drawn after two seconds of silence.
+        let drawn = on_a_terminal(80, &["run", "--no-instrument", "--", "sleep", "6"]);
         assert!(drawn.contains("memwarden: 00:00:0"), "{drawn:?}");
     }
 }

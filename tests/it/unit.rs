@@ -138,7 +138,7 @@ fn the_daemon_its_worker_and_its_hooks_make_only_calls_that_the_unit_allows() {
     audit.is_paired();
     let begun = audit.begun("hook").next().unwrap();
     assert_eq!(audit.end(begun)["result"], "ok", "{:#?}", audit.end(begun));
-    room.wait_incidents(&daemon, 1);
+    room.wait_incidents(1);
 
     // A reload, the kill, and the release of the memory.
     room.configure("mode: enforce", &[room.target("train", "cgroup_headroom: {soft: 50%, hard: 40%}")], "");

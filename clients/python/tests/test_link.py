@@ -135,10 +135,12 @@ def test_a_new_daemon_is_told_everything_that_is_cumulative(daemon, monitor):
     monitor.checkpoint_saved("/tmp/x")
     assert monitor.dropped == 1
     before = len(daemon.all())
+    link = monitor._session.link
+    link._retry_at += 60
     daemon.restart()
-    monitor._session.link.keep_up()
+    link.keep_up()
     assert not monitor.connected, "there is a pause between two tries"
-    monitor._session.link._retry_at = 0
+    link._retry_at = 0
     monitor._session.link.keep_up()
     monitor.step(3, tokens=100)
     daemon.wait_for("step", 3)

@@ -313,7 +313,8 @@ fn a_job_without_its_first_thread_is_seen_and_ended() {
     });
     room.available(20);
     job.wait();
-    assert!(room.paired_audit().reached().contains(&u64::from(job.pid())));
+    wait_for("its line", SOON, || room.audit().reached().contains(&u64::from(job.pid())).then_some(()));
+    room.paired_audit();
 }
 
 #[test]

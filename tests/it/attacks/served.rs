@@ -126,7 +126,7 @@ fn reloads_that_anybody_may_request_are_seconds_apart() {
 
 /// A false daemon on the default port: prints a line for each connection.
 const FALSE_PORT: &str = "import socket; own = socket.socket(); own.bind(('127.0.0.1', 10636)); own.listen(); \
-                          print('listens', flush=True)\nwhile True: own.accept()[0].close(); print('asked', flush=True)";
+                          print('listens', flush=True)\nwhile True: one = own.accept()[0]; print('asked', flush=True); one.close()";
 
 #[test]
 fn a_user_who_holds_the_port_of_a_daemon_that_is_not_running_is_not_asked() {

@@ -41,8 +41,7 @@ fn fails_quietly(daemon: &Daemon) {
     assert_eq!(page.get("memwarden_otlp_last_success_timestamp_seconds", &[]), None);
     assert!(page.get("memwarden_host_memory_total_bytes", &[]).is_some());
     assert_eq!(daemon.get("/-/healthy").code, 200);
-    let logged = daemon.logged(&["OTLP export failed"]);
-    assert_eq!(logged.len(), 1, "{logged:#?}");
+    daemon.logs_once(&["OTLP export failed"]);
 }
 
 /// A receiver at the daemon's port receives pushes, without a restart.
@@ -54,7 +53,10 @@ fn recovers(daemon: &Daemon, protocol: &str, port: u16) {
     assert!(page.get("memwarden_otlp_last_success_timestamp_seconds", &[]).is_some());
     let push = wait_for("what was counted as taken", SOON, || receiver.last_push());
     assert!(push.iter().any(|metric| !metric.points.is_empty()));
-    daemon.logs_once(&["OTLP export succeeds again"]);
+    // Again for each push that exceeds its short timeout on a busy machine.
+    wait_for("the end of the failures in the log", SOON, || {
+        (!daemon.logged(&["OTLP export succeeds again"]).is_empty()).then_some(())
+    });
 }
 
 /// A listener that is not a collector, until it is dropped.

@@ -51,6 +51,11 @@ impl Audit {
         of_it("ended").or_else(|| of_it("after")).unwrap()
     }
 
+    /// Whether a step that lasts has ended.
+    pub(crate) fn has_ended(&self, before: &Value) -> bool {
+        self.entries("ended").any(|line| line["number"] == before["number"])
+    }
+
     /// The pids that were signalled or killed by steps that count.
     pub(crate) fn reached(&self) -> Vec<u64> {
         let all = self.entries("reached").flat_map(|line| line["processes"].as_array().unwrap());

@@ -36,7 +36,7 @@ fn who_forks_faster_than_it_is_killed_is_killed_whole() {
     room.paired_audit();
 }
 
-/// Eight that each only fork and end, so that nobody is there for longer than a moment; 12,000 times at most.
+/// Eight that each only fork and end, so that nobody is there for longer than a moment; 80,000 times at most.
 const COMETS: &str = "
 import mmap, struct
 count = mmap.mmap(-1, 8)
@@ -44,7 +44,7 @@ signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 say('up')
 while not held: work()
 def fly():
-    for _ in range(1500):
+    for _ in range(10_000):
         if os.fork(): os._exit(0)
         time.sleep(0.001)
     os._exit(0)
@@ -67,7 +67,7 @@ fn who_is_never_there_for_longer_than_a_moment_is_killed() {
     let killed = audit.when("the kill", |line| line["to"] == "kill");
     let gone = audit.when("nobody left", |line| line["to"] == "cooldown");
     println!("{} s, {:?}", gone - killed, audit.steps());
-    assert!(gone - killed < 3.0, "they were killed, and did not end by themselves: {} s", gone - killed);
+    assert!(gone - killed < 10.0, "they were killed, and did not end by themselves: {} s", gone - killed);
 }
 
 /// Starts three ranks, and each again that ends; bears SIGTERM, as its ranks do not.

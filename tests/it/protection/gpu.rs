@@ -109,7 +109,7 @@ fn a_gpu_without_memory_ends_its_job_at_once() {
     let [used, limit] = [78_u64 << 30, 80 << 30];
     let row = format!(",{used},{limit}");
     wait_for("the GPU in the record", SOON, || {
-        let folder = room.state().join("incidents").read_dir().ok()?.next()?.ok()?.path();
+        let folder = room.incidents().into_iter().next()?;
         let table = std::fs::read_to_string(folder.join("memory-train-GPU.csv")).ok()?;
         let chart = std::fs::read_to_string(folder.join("memory.svg")).ok()?;
         (table.contains(&row) && chart.contains("train GPU")).then_some(())

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::SOON;
 use super::job::{Job, saving};
 use super::room::Room;
+use crate::harness::wait_for;
 use crate::skip::skip;
 
 const SOFT: &str = "cgroup_headroom: {soft: 70%}, checkpoint: {grace: 100ms}";
@@ -24,9 +25,8 @@ pub(super) fn script(room: &Room, text: &str) -> String {
 #[track_caller]
 fn last_word(room: &Room, program: &str) -> Value {
     let mut job = Job::start(room, &saving(&room.path("unused"), 0.0));
-    let daemon = room.guard(&format!(
-        "{SOFT}, hook: {{program: \"{program}\", arguments: [one], timeout: 400ms, wait: 1s}}"
-    ));
+    let daemon = room
+        .guard(&format!("{SOFT}, hook: {{program: \"{program}\", arguments: [one], timeout: 2s, wait: 3s}}"));
     room.wait_members(&daemon, "train", 1.0);
     job.hold(64);
     assert!(job.wait().success(), "the ladder went on");
@@ -96,7 +96,8 @@ fn a_group_with_nothing_left_still_has_its_hook_and_its_end() {
     job.hold(super::group::LIMIT * 2);
     assert!(!job.wait().success());
     room.wait_move("cooldown");
-    let audit = room.audit();
+    // A hook that takes longer than `wait` is not waited for.
+    let audit = room.audit_with_end("hook");
     let hook = audit.begun("hook").next().unwrap();
     assert_eq!(audit.end(hook)["result"], "ok", "{:#?}", audit.end(hook));
     let told = std::fs::read_to_string(told).unwrap();
@@ -130,7 +131,7 @@ fn a_hook_knows_the_job_as_its_owner_does() {
     let id = 4_000_000 + std::process::id();
     let Some(room) = Room::of_slurm_job(id) else { return };
     let recorded = room.path("environment");
-    let program = script(&room, &format!("env -0 > {recorded:?}"));
+    let program = script(&room, &format!("env -0 > {recorded:?}.part && mv {recorded:?}.part {recorded:?}"));
     // No matcher names it, which would be found before its Slurm job.
     let mut job = Job::named(&room, "unnamed", &saving(&room.path("unused"), 0.0));
     let daemon = room.guard(&format!("{SOFT}, hook: {{program: \"{program}\", wait: 300ms}}"));
@@ -142,7 +143,7 @@ fn a_hook_knows_the_job_as_its_owner_does() {
     job.hold(64);
     assert!(job.wait().success());
     room.wait_move("cooldown");
-    let text = std::fs::read_to_string(&recorded).unwrap();
+    let text = wait_for("the environment", SOON, || std::fs::read_to_string(&recorded).ok());
     let environment: Vec<(String, String)> = text
         .split_terminator('\0')
         .filter_map(|line| line.split_once('='))

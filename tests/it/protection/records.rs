@@ -8,7 +8,10 @@ use super::room::Room;
 use crate::harness::{Daemon, program, wait_for};
 use crate::skip::skip;
 
-const KEYS: &str = "cgroup_headroom: {soft: 70%}, checkpoint: {grace: 100ms}";
+/// The job tells by a file that it has saved.
+fn keys(room: &Room) -> String {
+    format!("cgroup_headroom: {{soft: 70%}}, checkpoint: {{file: {:?}, grace: 10s}}", room.path("saved"))
+}
 
 /// The job is asked and ended, and the ladder comes to its end.
 #[track_caller]
@@ -31,8 +34,8 @@ fn writable(daemon: &Daemon, record: &str) -> Option<f64> {
 fn without_a_writable_folder_the_job_is_protected_and_the_failure_reported() {
     let Some(room) = Room::real() else { return };
     std::fs::write(room.state(), "in the way").unwrap();
-    let mut job = Job::start(&room, &saving(&room.path("unused"), 0.0));
-    let daemon = room.guard(KEYS);
+    let mut job = Job::start(&room, &saving(&room.path("saved"), 0.0));
+    let daemon = room.guard(&keys(&room));
     is_protected(&room, &mut job, &daemon);
     assert_eq!((writable(&daemon, "audit"), writable(&daemon, "incidents")), (Some(0.0), Some(0.0)));
     daemon.logs_once(&["Cannot write the audit log"]);
@@ -57,8 +60,8 @@ fn on_a_full_disk_the_job_is_protected_and_the_failure_reported() {
         skip(&format!("no mount here: {}", String::from_utf8_lossy(&possible.stderr)));
         return;
     }
-    let mut job = Job::start(&room, &saving(&room.path("unused"), 0.0));
-    room.configure("mode: enforce", &[room.target("train", KEYS)], "");
+    let mut job = Job::start(&room, &saving(&room.path("saved"), 0.0));
+    room.configure("mode: enforce", &[room.target("train", &keys(&room))], "");
     let daemon = room.start_by(&unshared, env!("CARGO_BIN_EXE_memwarden").as_ref(), |_| {});
     is_protected(&room, &mut job, &daemon);
     assert_eq!(writable(&daemon, "incidents"), Some(0.0));

@@ -6,6 +6,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde_json::Value;
+
 use super::SOON;
 use super::audit::Audit;
 use super::group::Group;
@@ -218,21 +220,38 @@ impl Room {
         audit
     }
 
+    /// Waits until a step of a kind has begun in the audit log, which a thread writes, perhaps after the effect of the step.
+    #[track_caller]
+    pub(crate) fn audit_with(&self, kind: &str) -> Audit {
+        wait_for(kind, SOON, || Some(self.audit()).filter(|audit| audit.begun(kind).next().is_some()))
+    }
+
+    /// Waits until a step of a kind, which lasts, has ended in the audit log.
+    #[track_caller]
+    pub(crate) fn audit_with_end(&self, kind: &str) -> Audit {
+        let ended = |audit: &Audit| audit.begun(kind).next().is_some_and(|step| audit.has_ended(step));
+        wait_for(kind, SOON, || Some(self.audit()).filter(ended))
+    }
+
     /// Waits until a ladder has moved to a state.
     #[track_caller]
     pub(crate) fn wait_move(&self, to: &str) {
         wait_for(&format!("the move to {to}"), SOON, || self.audit().went("train", to).then_some(()));
     }
 
-    /// Waits until so many incidents of the target are recorded, and gives their folders.
+    /// Waits until so many incidents of the target are recorded to their end, and gives their folders.
     #[track_caller]
-    pub(crate) fn wait_incidents(&self, daemon: &Daemon, count: u8) -> Vec<PathBuf> {
-        daemon.wait_value("memwarden_incidents_recorded_total", |written| written >= f64::from(count));
+    pub(crate) fn wait_incidents(&self, count: usize) -> Vec<PathBuf> {
+        let has_ended = |folder: &PathBuf| {
+            let record = std::fs::read(folder.join("incident.json")).ok()?;
+            let record: Value = serde_json::from_slice(&record).ok()?;
+            record["ended_unix_seconds"].is_number().then_some(())
+        };
         let folders = wait_for("the incidents", SOON, || {
             let folders = self.incidents();
-            (folders.len() >= usize::from(count)).then_some(folders)
+            (folders.iter().filter_map(has_ended).count() >= count).then_some(folders)
         });
-        assert_eq!(folders.len(), usize::from(count));
+        assert_eq!(folders.len(), count);
         folders
     }
 

@@ -93,7 +93,7 @@ fn the_limit_is_raised_by_what_a_save_lacks_before_it_is_requested() {
     job.hold(64);
     job.wait_said("saved");
     assert_eq!((job.ended(), job.said()), (None, ["up", "asked", "saved"].map(str::to_owned).to_vec()));
-    let steps = room.audit().steps();
+    let steps = room.audit_with("signal").steps();
     let place = |what: &str| steps.iter().position(|step| step == what);
     assert!(place("raise").unwrap() < place("signal 10").unwrap(), "{steps:?}");
 }
@@ -113,6 +113,7 @@ while True:
     room.wait_members(&daemon, "train", 1.0);
     job.wait_said("saved");
     assert_eq!((job.ended(), job.count("asked")), (None, 1));
+    room.wait_move("checkpoint");
     let audit = room.audit();
     let request = audit.0.iter().find(|line| line["to"] == "checkpoint").unwrap();
     assert_eq!(request["reason"], "no_save_soon");

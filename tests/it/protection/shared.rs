@@ -14,11 +14,12 @@ fn is(page: &Page, target: &str, state: &str) -> bool {
 fn the_second_target_is_not_ended_for_what_the_first_gives_back() {
     let room = Room::staged();
     let mut first = Job::start(&room, &saving(&room.path("unused"), 0.0));
-    let mut second = Job::named(&room, "other", &witness());
     let keys = "host: {soft: 20%}, checkpoint: {grace: 300ms}, verify_timeout: 300s";
     room.configure("mode: enforce", &[room.target("train", keys), room.target("other", keys)], "");
     let daemon = room.start();
     room.wait_members(&daemon, "train", 1.0);
+    // After the first one, so that it is ended after it.
+    let mut second = Job::named(&room, "other", &witness());
     room.wait_members(&daemon, "other", 1.0);
     room.available(100);
     assert!(first.wait().success());

@@ -11,7 +11,7 @@ fn a_process_that_remains_after_a_kill_is_reported_and_awaited() {
     let Some(freezer) = Freezer::elsewhere(room.group.as_ref().unwrap()) else { return };
     let mut job = Job::start(&room, &witness());
     let daemon = room.guard(
-        "cgroup_headroom: {soft: 60%, hard: 1%}, checkpoint: {signal: \"\", grace: 1s}, hook: {program: /bin/true}, \
+        "cgroup_headroom: {soft: 60%, hard: 1%}, checkpoint: {signal: \"\", grace: 4s}, hook: {program: /bin/true}, \
                              term_grace: 200ms, verify_timeout: 500ms",
     );
     room.wait_members(&daemon, "train", 1.0);
