@@ -1,7 +1,7 @@
 //! The outlines of the font that is built in: DejaVu Sans, cut down to Latin, Greek, Cyrillic and the signs that charts
 //! use (`font/LICENSE` has its terms).
 //!
-//! `font/DejaVuSans.outlines` is what `font/outlines.py` reads from `font/DejaVuSans.ttf`, so that no font library is linked
+//! `font/DejaVuSans.outlines` is what `tests/outlines.py` reads from `font/DejaVuSans.ttf`, so that no font library is linked
 //! or built; `tests/it/plot.rs` compares them. All numbers in the file are little-endian:
 //! - `u16` units per em, `u16` number of glyphs;
 //! - for each glyph, in the order of its letter: `u32` letter (0 for what the font does not have), `u16` advance width in

@@ -151,9 +151,12 @@ fn a_report_is_known_wherever_its_schema_stands() {
 #[test]
 fn the_outlines_that_are_built_in_are_those_of_the_font() {
     let Some(python) = python_with("fontTools") else { return };
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/plot/font");
-    let read = program(python).arg(folder.join("outlines.py")).output().unwrap();
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = program(python).arg(tree.join("tests/outlines.py")).output().unwrap();
     assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
-    let built_in = std::fs::read(folder.join("DejaVuSans.outlines")).unwrap();
-    assert!(read.stdout == built_in, "outlines.py >DejaVuSans.outlines writes the outlines anew");
+    let built_in = std::fs::read(tree.join("src/plot/font/DejaVuSans.outlines")).unwrap();
+    assert!(
+        read.stdout == built_in,
+        "tests/outlines.py >src/plot/font/DejaVuSans.outlines writes the outlines anew"
+    );
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Prints the outlines of DejaVuSans.ttf as src/plot/outlines.rs reads them; needs fontTools (pip install fonttools).
+"""Prints the outlines of src/plot/font/DejaVuSans.ttf as src/plot/outlines.rs reads them; needs fontTools.
 
-`outlines.py >DejaVuSans.outlines` writes the file anew; a test compares both.
+`tests/outlines.py >src/plot/font/DejaVuSans.outlines` writes the file anew; tests/it/plot.rs compares both.
 """
 
-import os
+import pathlib
 import struct
 import sys
 
@@ -54,4 +54,5 @@ def outlines(path):
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(outlines(os.path.join(os.path.dirname(os.path.abspath(__file__)), "DejaVuSans.ttf")))
+    root = pathlib.Path(__file__).resolve().parent.parent
+    sys.stdout.buffer.write(outlines(root / "src/plot/font/DejaVuSans.ttf"))
