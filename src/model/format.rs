@@ -173,6 +173,15 @@ pub fn short(name: &str, most: usize) -> String {
     format!("{begin}…{end}")
 }
 
+/// The beginning of a sentence, of at most `most` characters; a longer one is cut between words where it has any.
+pub fn beginning(sentence: &str, most: usize) -> String {
+    let Some((end, _)) = sentence.char_indices().nth(most) else { return sentence.to_owned() };
+    let kept = sentence.char_indices().nth(most - 1).map_or("", |(last, _)| &sentence[..last]);
+    let is_cut = !sentence[kept.len()..end].starts_with(' ');
+    let whole = kept.rfind(' ').filter(|_| is_cut).map_or(kept, |space| &kept[..space]);
+    format!("{}…", whole.trim_end())
+}
+
 /// The name of a signal.
 pub fn signal(number: u64) -> String {
     let name = match number {
@@ -251,5 +260,15 @@ mod tests {
         assert_eq!(short("slurm/4711", 40), "slurm/4711");
         assert_eq!(short("abcdefghij", 7), "abc…hij");
         assert_eq!(short("éééééééé", 4).chars().count(), 4);
+    }
+
+    #[test]
+    fn a_long_sentence_is_cut_between_words() {
+        for (most, expected) in
+            [(5, "GPU…"), (7, "GPU 0…"), (8, "GPU 0…"), (9, "GPU 0 is…"), (13, "GPU 0 is full")]
+        {
+            assert_eq!(beginning("GPU 0 is full", most), expected, "{most}");
+        }
+        assert_eq!(beginning("éééé", 3), "éé…");
     }
 }

@@ -11,6 +11,7 @@ use super::lookup::Lookup;
 use crate::catalog::{gpu, memory, protection, training, workload};
 use crate::history::recent::{Quantity, Recent, Sample, Subject};
 use crate::model::finding::{self, Severity};
+use crate::model::format;
 use crate::model::frame::Frame;
 use crate::model::health::Health;
 use crate::model::label::Label;
@@ -21,7 +22,7 @@ const MOST_EVENTS: usize = 512;
 const MOST_OF_ONE: usize = 32;
 /// Maximum number of workloads that are remembered for a GPU.
 const MOST_HOLDERS: usize = 4;
-/// Maximum number of bytes of an event's text.
+/// Maximum number of characters of an event's text.
 const LONGEST: usize = 200;
 
 /// A change of the node.
@@ -200,15 +201,7 @@ impl Recorder {
         }
     }
 
-    fn add(&mut self, unix_seconds: f64, health: Health, mut text: String, gpu: &Label, workload: &Label) {
-        if text.len() > LONGEST {
-            let mut end = LONGEST;
-            while !text.is_char_boundary(end) {
-                end -= 1;
-            }
-            text.truncate(end);
-            text.push('…');
-        }
+    fn add(&mut self, unix_seconds: f64, health: Health, text: String, gpu: &Label, workload: &Label) {
         let same = |event: &Event| event.gpu == gpu.as_str() && event.workload == workload.as_str();
         if self.events.iter().filter(|event| same(event)).count() >= MOST_OF_ONE
             && let Some(oldest) = self.events.iter().position(same)
@@ -218,7 +211,8 @@ impl Recorder {
         if self.events.len() >= MOST_EVENTS {
             self.events.pop_front();
         }
-        let (gpu, workload) = (gpu.to_string(), workload.to_string());
+        let (text, gpu, workload) =
+            (format::beginning(&text, LONGEST), gpu.to_string(), workload.to_string());
         let event = Event { unix_seconds, health, text, gpu, workload };
         let place = self.events.partition_point(|other| other.unix_seconds <= unix_seconds);
         self.events.insert(place, event);

@@ -94,9 +94,17 @@ impl Workload {
         })
     }
 
-    /// Its state in one word: `fragmented` where an allocator of its ranks is and its memory does not leak, else the state of
-    /// its growth; empty where nothing is assessed.
+    /// Whether only what its last processes used is still known of it.
+    fn has_ended(&self) -> bool {
+        self.exited_peak.is_some() && self.process_count.is_none()
+    }
+
+    /// Its state in one word: `ended`, `fragmented` where an allocator of its ranks is and its memory does not leak, else the
+    /// state of its growth; empty where nothing is assessed.
     pub fn state(&self) -> &str {
+        if self.has_ended() {
+            return "ended";
+        }
         let leaks = self.growth.as_ref().is_some_and(Growth::leaks);
         let mut allocators = self.ranks.iter().filter_map(Rank::allocator_state);
         match allocators.find(|(_, health)| *health > Health::Unknown).filter(|_| !leaks) {
@@ -200,6 +208,7 @@ pub(super) fn workloads(
             }
         }
         own.health = match own.rss {
+            None if own.has_ended() => Health::Ok,
             None => Health::Unknown,
             Some(_) => outlook::health(own.forecast.as_ref(), own.growth.as_ref()),
         };

@@ -7,7 +7,7 @@ use crate::model::format;
 use crate::model::printable;
 use crate::model::units::real;
 
-/// The longest text of an answer, in bytes.
+/// The longest text of an answer, in characters.
 const LONGEST: usize = 1_000;
 const GIB: f64 = 1_073_741_824.0;
 /// Lengths of samples are advised in steps of this many tokens.
@@ -198,5 +198,5 @@ pub(super) fn line<'f>(fits: impl Iterator<Item = &'f Fit>) -> String {
             Verdict::Unknown => format!("{title} needs {peak}; whether it fits is not known"),
         }
     });
-    format::short(&parts.collect::<Vec<_>>().join("; "), LONGEST)
+    format::beginning(&parts.collect::<Vec<_>>().join("; "), LONGEST)
 }

@@ -14,6 +14,15 @@ fn the_model_survives_its_json_form() {
 }
 
 #[test]
+fn a_workload_that_has_ended_is_not_one_whose_health_is_unknown() {
+    let mut node = Node::new();
+    node.batch.put(&jobs::EXITED_PEAK, &["ended".into()], Bytes::new(GIB));
+    let view = node.view();
+    let own = &view.workloads[0];
+    assert_eq!((own.state(), own.health, view.left(own)), ("ended", Health::Ok, (None, "ended".to_owned())));
+}
+
+#[test]
 fn one_subject_cannot_displace_the_events_of_others() {
     let mut recorder = Recorder::default();
     for tick in 0..200 {

@@ -236,7 +236,7 @@ fn document(view: &View, content: &Content<'_>, body: &Markup) -> Markup {
         Health::Ok => "",
         health => &format!("{} ", health.symbol()),
     };
-    let title = format!("{sign}{about}{name}: {}", format::short(&verdict.sentence, 80));
+    let title = format!("{sign}{about}{name}: {}", format::beginning(&verdict.sentence, 80));
     let entries = [
         ("/", "Node", *view == View::Node),
         ("/workloads", "Workloads", matches!(view, View::Workloads | View::Workload(..))),
