@@ -1,5 +1,7 @@
 //! Ends over ticks that are made here.
 
+mod kept;
+mod launchers;
 mod messages;
 
 use std::sync::Arc;
@@ -247,41 +249,6 @@ fn sigbus_is_explained_by_the_reads_before_and_after_the_end() {
 }
 
 #[test]
-fn ordinary_ends_of_helpers_are_not_stated() {
-    let mut node = Node::new(&[
-        (11, "train", Some("0")),
-        (12, "train", None),
-        (13, "train", None),
-        (300, "train", None),
-    ]);
-    assert_eq!(node.end(&[12], |batch| exit(batch, 12, 0)).len(), 0);
-    assert_eq!(node.end(&[13], |batch| exit(batch, 13, 15)).len(), 0);
-    // A helper that crashes is.
-    node.running.push((14, "train", None));
-    node.running.sort_unstable();
-    node.tick(|_| {});
-    let ends = node.end(&[14], |batch| exit(batch, 14, 11));
-    assert_eq!((ends.len(), ends[0].cause, ends[0].is_whole), (1, EndCause::Failed, false));
-    // So is a large one that fails.
-    let ends = node.end(&[300], |batch| exit(batch, 300, 0x100));
-    assert_eq!((ends.len(), ends[1].pid), (2, 300));
-    let ends = node.end(&[11], |batch| exit(batch, 11, 0));
-    assert_eq!((ends.len(), ends[2].cause, ends[2].is_whole), (3, EndCause::Finished, true));
-}
-
-#[test]
-fn a_launcher_whose_command_was_ended_extends_the_end_of_that() {
-    let mut node = Node::new(&[(300, "train", None), (301, "train", None)]);
-    node.parents.insert(301, 300);
-    node.tick(|_| {}).tick(|_| {});
-    let ends = node.end(&[301], |batch| exit(batch, 301, 15));
-    assert_eq!((ends.len(), ends[0].cause, ends[0].pid), (1, EndCause::Killed, 301), "{ends:?}");
-    // As a shell states it.
-    let ends = node.end(&[300], |batch| exit(batch, 300, 143 << 8));
-    assert_eq!((ends.len(), ends[0].processes, ends[0].is_whole), (1, 2, true), "{ends:?}");
-}
-
-#[test]
 fn a_command_that_ends_before_the_first_sample_has_the_cause_of_its_status() {
     let of = |status: i32| {
         let exited = ExitedProcess { process: Node::key(7), status };
@@ -321,73 +288,6 @@ fn without_the_kernel_log_a_kill_is_no_certainty() {
         (end.cause, &end.evidence[0]),
         (EndCause::CgroupLimit, &EndEvidence::KillCounter { cgroup: "/jobs".into() })
     );
-}
-
-#[test]
-fn helpers_do_not_explain_the_end_of_a_program_that_succeeded() {
-    // A pool of processes is terminated as the interpreter exits.
-    let mut node = Node::new(&[(11, "train", None), (12, "train", None), (13, "train", None)]);
-    node.parents = [(12, 11), (13, 11)].into();
-    node.tick(|_| {});
-    let ends = node.end(&[11, 12, 13], |batch| {
-        exit(batch, 11, 0);
-        exit(batch, 12, 15);
-        exit(batch, 13, 0x100);
-    });
-    assert_eq!((ends.len(), ends[0].cause, ends[0].pid), (1, EndCause::Finished, 11));
-    // Another helper that fails with a rank does not hide the end of the rank.
-    let mut node = Node::new(&[(11, "train", Some("0")), (12, "train", None), (13, "train", Some("1"))]);
-    let ends = node.end(&[11, 12], |batch| {
-        exit(batch, 11, 0);
-        exit(batch, 12, 0x100);
-    });
-    assert_eq!((ends.len(), ends[0].cause, ends[0].pid), (1, EndCause::Finished, 11));
-    // A program whose main process failed is explained by what failed in it.
-    let mut node = Node::new(&[(11, "train", None), (12, "train", None)]);
-    node.parents = [(12, 11)].into();
-    node.tick(|_| {});
-    let ends = node.end(&[11, 12], |batch| {
-        exit(batch, 11, 0x200);
-        exit(batch, 12, 11);
-    });
-    assert_eq!((ends[0].cause, ends[0].pid), (EndCause::Failed, 12));
-}
-
-#[test]
-fn a_launcher_fails_because_a_process_of_it_was_killed() {
-    let mut node = Node::new(&[(11, "train", None), (12, "train", None), (13, "train", None)]);
-    node.parents = [(12, 11), (13, 11)].into();
-    node.tick(|_| {});
-    let ends = node.end(&[11, 12, 13], |batch| {
-        exit(batch, 11, 0x100);
-        exit(batch, 12, 9);
-        exit(batch, 13, 15);
-    });
-    assert_eq!((ends[0].cause, ends[0].pid), (EndCause::Killed, 12));
-    // What it terminates as it fails does not explain it.
-    let mut node = Node::new(&[(11, "train", None), (12, "train", None)]);
-    node.parents = [(12, 11)].into();
-    node.tick(|_| {});
-    let ends = node.end(&[11, 12], |batch| {
-        exit(batch, 11, 0x100);
-        exit(batch, 12, 15);
-    });
-    assert_eq!((ends[0].cause, ends[0].pid), (EndCause::Failed, 11));
-}
-
-#[test]
-fn ranks_and_large_processes_are_kept_of_many_that_end_together() {
-    let key = |pid: u32| Node::key(pid);
-    let workload = Membership::named(key(1), "train").workload;
-    let mut episode = Episode::new(&workload, None, Timestamp::from_secs(1));
-    for pid in 1..=10_000_u32 {
-        let rank = (pid == 9_000).then(|| "0".into());
-        let rss = Bytes::new(if pid == 9_500 { 8 << 30 } else { 1 << 20 });
-        let member = Member { key: key(pid), comm: "sh".into(), parent: 1, rss, cgroup: None, rank };
-        episode.add(member, Timestamp::from_secs(1));
-    }
-    let kept: Vec<u32> = episode.members.iter().map(|member| member.key.pid).collect();
-    assert!(kept.len() <= 256 && kept.contains(&9_000) && kept.contains(&9_500), "{kept:?}");
 }
 
 #[test]
@@ -496,24 +396,6 @@ fn a_long_interval_loses_no_status() {
 }
 
 #[test]
-fn a_state_with_the_highest_number_is_restored() {
-    let mut node = Node::new(&[(11, "train", None)]);
-    let end = serde_json::to_string(&[End { number: u64::MAX, ..End::default() }]).unwrap();
-    node.ends.restore(&end).unwrap();
-    let ends = node.end(&[11], |batch| exit(batch, 11, 9));
-    assert_eq!(ends.len(), 2);
-}
-
-#[test]
-fn an_invalid_saved_end_costs_no_other_one() {
-    let mut node = Node::new(&[(11, "train", None)]);
-    let end = serde_json::to_string(&End { number: 7, ..End::default() }).unwrap();
-    let saved = format!("[{end}, {{\"number\": \"x\"}}, {end}]");
-    assert!(node.ends.restore(&saved).is_err(), "it is reported");
-    assert_eq!(node.end(&[11], |batch| exit(batch, 11, 9)).len(), 3);
-}
-
-#[test]
 fn what_protection_ended_is_stated_as_that() {
     let mut node = Node::new(&[(11, "train", Some("0"))]);
     // The guard reports at the end of a tick; the job saves before it ends.
@@ -558,122 +440,6 @@ fn a_process_that_is_started_and_killed_within_a_tick_may_be_seen_afterwards() {
     for (comm, uid, second) in [("other", 1000, 20.0), ("python3", 1001, 20.0), ("python3", 1000, 9.0)] {
         let (cause, ..) = kill(comm, uid, second);
         assert_ne!(cause, EndCause::CgroupLimit, "another process of this pid");
-    }
-}
-
-#[test]
-fn a_run_that_keeps_dying_of_the_same_cause_is_counted() {
-    let mut node = Node::new(&[]);
-    let mut repeated = Vec::new();
-    for (pid, (status, is_kill)) in (11..).zip([(9, true), (9, true), (9, true), (0, false), (9, true)]) {
-        node.running = vec![(pid, "train", Some("0"))];
-        node.tick(|_| {});
-        node.end(&[pid], |batch| {
-            exit(batch, pid, status);
-            let victim = OomVictim {
-                pid,
-                comm: "python3".into(),
-                uid: Some(1000),
-                process: Some(Node::key(pid)),
-                cgroup: Label::default(),
-                limit_cgroup: "/jobs".into(),
-                in_cgroup: true,
-            };
-            batch.facts.oom_victims.extend(is_kill.then_some(victim));
-        });
-        let families = node.last.batch.families().iter();
-        let points = families.filter(|family| family.desc.name == metrics::REPEATED.desc.name);
-        let points = points.flat_map(|family| &family.points);
-        repeated.push(points.map(|point| (point.labels[2].to_string(), point.value)).collect::<Vec<_>>());
-    }
-    let count = |value| vec![("ada".to_owned(), value)];
-    assert_eq!(repeated, [vec![], count(2.0), count(3.0), vec![], vec![]]);
-}
-
-#[test]
-fn a_run_that_nobody_starts_again_is_not_counted_for_ever() {
-    let end = |unix_seconds| {
-        let cause = EndCause::CgroupLimit;
-        Arc::new(End { unix_seconds, cause, retry: cause.retry(), is_whole: true, ..End::default() })
-    };
-    let ends = [end(1_000.0), end(2_000.0)];
-    assert_eq!([2_001.0, 5_599.0, 5_601.0].map(|unix| repeated(&ends, unix).len()), [1, 1, 0]);
-}
-
-#[test]
-fn a_user_with_many_ends_displaces_its_own() {
-    let mut ends = Ends::default();
-    ends.keep(End { user_id: 1001, cause: EndCause::Finished, ..End::default() });
-    for number in 0..1_000 {
-        ends.keep(End { user_id: 1002, number, cause: EndCause::Failed, ..End::default() });
-    }
-    let of = |user| ends.ends.iter().filter(|end| end.user_id == user).count();
-    assert_eq!((of(1001), of(1002)), (1, MOST - 1));
-}
-
-#[test]
-fn the_ends_of_users_without_a_counter_of_their_own_are_counted_together() {
-    let mut node = Node::new(&[(11, "train", Some("0"))]);
-    for user in 0..MOST_USERS {
-        node.ends.counts.entry(format!("user{user}").into()).or_default();
-    }
-    node.ends.counts.remove(&Label::from("ada"));
-    node.tick(|_| {});
-    node.end(&[11], |batch| exit(batch, 11, 9));
-    let counted =
-        |user: &str| node.ends.counts.get(&Label::from(user)).map(|counts| counts.iter().sum::<u64>());
-    assert_eq!([counted("ada"), counted(""), counted("user0")], [None, Some(1), Some(0)]);
-}
-
-#[test]
-fn ends_are_bounded_and_survive_a_restart() {
-    let mut node = Node::new(&[]);
-    for round in 0..300_u32 {
-        let name: &'static str = if round == 0 { "first" } else { "other" };
-        node.running = vec![(11 + round, name, Some("0"))];
-        node.tick(|_| {});
-        node.end(&[11 + round], |batch| exit(batch, 11 + round, if round == 0 { 0x100 } else { 0 }));
-    }
-    let ends = Arc::clone(&node.last.outlook.ends);
-    // Those that finished are removed first.
-    assert_eq!((ends.len(), ends[0].workload.as_str()), (MOST, "first"));
-    let mut text = Vec::new();
-    node.ends.save().unwrap()(&mut text).unwrap();
-    let mut later = Node::new(&[(9_999, "train", None)]);
-    later.end(&[9_999], |batch| exit(batch, 9_999, 9));
-    later.ends.restore(std::str::from_utf8(&text).unwrap()).unwrap();
-    later.tick(|_| {});
-    let known = &later.last.outlook.ends;
-    assert_eq!((known.len(), known.last().unwrap().number), (MOST, 301));
-}
-
-#[test]
-fn a_launcher_that_fails_later_because_of_its_rank_extends_the_end_of_that() {
-    let mut node = Node::new(&[(9, "train", None), (10, "train", None), (11, "train", Some("0"))]);
-    node.parents = [(10, 9), (11, 10)].into();
-    node.tick(|_| {});
-    let ends = node.end(&[11], |batch| exit(batch, 11, 9));
-    assert_eq!((ends.len(), ends[0].processes, ends[0].is_whole), (1, 1, false), "{ends:?}");
-    (0..20).for_each(|_| {
-        node.tick(|_| {});
-    });
-    let ends = node.end(&[10], |batch| exit(batch, 10, 1 << 8));
-    assert_eq!((ends.len(), ends[0].processes, ends[0].is_whole), (1, 2, false), "{ends:?}");
-    let ends = node.end(&[9], |batch| exit(batch, 9, 137 << 8));
-    assert_eq!((ends.len(), ends[0].processes, ends[0].is_whole), (1, 3, true), "{ends:?}");
-    assert_eq!((ends[0].cause, ends[0].pid), (EndCause::Killed, 11));
-
-    // A launcher that ends with success, or much later, has an end of its own.
-    for (status, ticks) in [(0, 2), (1 << 8, 200)] {
-        let mut node = Node::new(&[(10, "train", None), (11, "train", Some("0"))]);
-        node.parents = [(11, 10)].into();
-        node.tick(|_| {});
-        node.end(&[11], |batch| exit(batch, 11, 9));
-        (0..ticks).for_each(|_| {
-            node.tick(|_| {});
-        });
-        let ends = node.end(&[10], |batch| exit(batch, 10, status));
-        assert_eq!((ends.len(), ends[1].pid), (2, 10), "{status} {ticks}: {ends:?}");
     }
 }
 

@@ -135,7 +135,8 @@ fn shutdown_ends_within_its_deadline() {
         let begun = clock::now();
         pusher.shutdown(Duration::from_millis(200));
         let took = clock::now().since(begun);
-        assert!(took < Duration::from_secs(2), "{took:?}");
+        // Before the 10 s of the push are over.
+        assert!(took < Duration::from_secs(8), "{took:?}");
         eventually("the push that ran is given up", || world.failed() >= 1.0);
     }
 }

@@ -217,3 +217,25 @@ fn new_word(
     };
     Ok(Some((identity(&status), word)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partly_written_acknowledgement_is_not_taken_for_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("saved");
+        let users = vec![rustix::process::getuid().as_raw()];
+        let mut watcher = FileWatcher::new(path.clone(), users, Duration::ZERO);
+        // As a job does that opens the file, and is interrupted before it writes.
+        std::fs::write(&path, "").unwrap();
+        assert!((0..UNFINISHED).all(|_| watcher.look().is_none()));
+        std::fs::write(&path, "saving").unwrap();
+        assert_eq!(watcher.look(), Some(Report::Saving));
+        // An empty file that stays is one that was touched.
+        std::fs::write(&path, "").unwrap();
+        let said: Vec<Report> = (0..=UNFINISHED).filter_map(|_| watcher.look()).collect();
+        assert_eq!(said, [Report::Reached]);
+    }
+}

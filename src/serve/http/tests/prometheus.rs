@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::client::{ask, get};
+use super::client::{again, get};
 use super::tls::Authority;
 use super::{PATIENCE, Running, web};
 
@@ -67,7 +67,8 @@ async fn prometheus_scrapes_both_ways() {
         plain.address, secured.address
     );
     std::fs::write(folder.path().join("prometheus.yml"), config).unwrap();
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // An address of loopback that nothing else uses.
+    let free = std::net::TcpListener::bind("127.83.0.1:0").unwrap().local_addr().unwrap();
     let Some(_prometheus) = start(folder.path(), free) else {
         crate::skip::skip("prometheus is not installed");
         return;
@@ -77,10 +78,8 @@ async fn prometheus_scrapes_both_ways() {
     loop {
         assert!(begun.elapsed() < PATIENCE, "no sample of both jobs in time");
         tokio::time::sleep(Duration::from_millis(200)).await;
-        if tokio::net::TcpStream::connect(free).await.is_err() {
-            continue;
-        }
-        let answer = ask(free, get(query, "")).await;
+        let Ok(mut stream) = tokio::net::TcpStream::connect(free).await else { continue };
+        let Some(answer) = again(&mut stream, &get(query, "")).await else { continue };
         let Ok(answer) = serde_json::from_slice::<serde_json::Value>(&answer.body) else { continue };
         let Some(found) = answer["data"]["result"].as_array() else { continue };
         if found.len() == 2 {

@@ -58,7 +58,7 @@ fn the_thread_reads_and_ends() {
     wait(&|| shared.clients().iter().any(|(client, _)| lock(&client.rank).hello.is_some()));
     assert!(!hold.has_ended());
     drop(hold);
-    assert!(!path.exists());
+    wait(&|| !path.exists());
     wait(&|| shared.clients().is_empty());
 }
 

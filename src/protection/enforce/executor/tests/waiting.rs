@@ -220,29 +220,6 @@ fn an_unreadable_acknowledgement_file_is_no_acknowledgement() {
     });
 }
 
-#[test]
-fn a_partly_written_acknowledgement_is_not_taken_for_another() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("saved");
-    let mut machine = armed(Mode::Enforce, Vec::new());
-    let by = Arc::new(Acknowledgement::File(path.clone()));
-    perform(&mut machine, Work::Await { by, within: Duration::from_secs(60) }).unwrap();
-    let mut finished: Vec<Finished> = Vec::new();
-    // As a job does that opens the file, and is interrupted before it writes.
-    std::fs::write(&path, "").unwrap();
-    let begun = crate::host::clock::now();
-    until("two looks", || {
-        machine.poll(&mut finished);
-        assert!(finished.is_empty(), "nothing was said yet: {finished:?}");
-        crate::host::clock::now().since(begun) > Duration::from_millis(250)
-    });
-    std::fs::write(&path, "saving").unwrap();
-    assert!(matches!(next(&mut machine).result.unwrap().outcome, Outcome::Saving(_)));
-    // An empty file that stays is one that was touched.
-    std::fs::write(&path, "").unwrap();
-    assert_eq!(next(&mut machine).result.unwrap().outcome, Outcome::Done);
-}
-
 /// A process file system in which a process has these ids in `status`.
 fn staged(folder: &Path, name: &str, pid: u32, id: u32) -> std::path::PathBuf {
     let proc = folder.join(name);

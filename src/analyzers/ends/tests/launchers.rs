@@ -1,0 +1,135 @@
+//! Ends of launchers, of helpers and of ranks that end together.
+
+use super::*;
+
+#[test]
+fn ordinary_ends_of_helpers_are_not_stated() {
+    let mut node = Node::new(&[
+        (11, "train", Some("0")),
+        (12, "train", None),
+        (13, "train", None),
+        (300, "train", None),
+    ]);
+    assert_eq!(node.end(&[12], |batch| exit(batch, 12, 0)).len(), 0);
+    assert_eq!(node.end(&[13], |batch| exit(batch, 13, 15)).len(), 0);
+    // A helper that crashes is.
+    node.running.push((14, "train", None));
+    node.running.sort_unstable();
+    node.tick(|_| {});
+    let ends = node.end(&[14], |batch| exit(batch, 14, 11));
+    assert_eq!((ends.len(), ends[0].cause, ends[0].is_whole), (1, EndCause::Failed, false));
+    // So is a large one that fails.
+    let ends = node.end(&[300], |batch| exit(batch, 300, 0x100));
+    assert_eq!((ends.len(), ends[1].pid), (2, 300));
+    let ends = node.end(&[11], |batch| exit(batch, 11, 0));
+    assert_eq!((ends.len(), ends[2].cause, ends[2].is_whole), (3, EndCause::Finished, true));
+}
+
+#[test]
+fn a_launcher_whose_command_was_ended_extends_the_end_of_that() {
+    let mut node = Node::new(&[(300, "train", None), (301, "train", None)]);
+    node.parents.insert(301, 300);
+    node.tick(|_| {}).tick(|_| {});
+    let ends = node.end(&[301], |batch| exit(batch, 301, 15));
+    assert_eq!((ends.len(), ends[0].cause, ends[0].pid), (1, EndCause::Killed, 301), "{ends:?}");
+    // As a shell states it.
+    let ends = node.end(&[300], |batch| exit(batch, 300, 143 << 8));
+    assert_eq!((ends.len(), ends[0].processes, ends[0].is_whole), (1, 2, true), "{ends:?}");
+}
+
+#[test]
+fn helpers_do_not_explain_the_end_of_a_program_that_succeeded() {
+    // A pool of processes is terminated as the interpreter exits.
+    let mut node = Node::new(&[(11, "train", None), (12, "train", None), (13, "train", None)]);
+    node.parents = [(12, 11), (13, 11)].into();
+    node.tick(|_| {});
+    let ends = node.end(&[11, 12, 13], |batch| {
+        exit(batch, 11, 0);
+        exit(batch, 12, 15);
+        exit(batch, 13, 0x100);
+    });
+    assert_eq!((ends.len(), ends[0].cause, ends[0].pid), (1, EndCause::Finished, 11));
+    // Another helper that fails with a rank does not hide the end of the rank.
+    let mut node = Node::new(&[(11, "train", Some("0")), (12, "train", None), (13, "train", Some("1"))]);
+    let ends = node.end(&[11, 12], |batch| {
+        exit(batch, 11, 0);
+        exit(batch, 12, 0x100);
+    });
+    assert_eq!((ends.len(), ends[0].cause, ends[0].pid), (1, EndCause::Finished, 11));
+    // A program whose main process failed is explained by what failed in it.
+    let mut node = Node::new(&[(11, "train", None), (12, "train", None)]);
+    node.parents = [(12, 11)].into();
+    node.tick(|_| {});
+    let ends = node.end(&[11, 12], |batch| {
+        exit(batch, 11, 0x200);
+        exit(batch, 12, 11);
+    });
+    assert_eq!((ends[0].cause, ends[0].pid), (EndCause::Failed, 12));
+}
+
+#[test]
+fn a_launcher_fails_because_a_process_of_it_was_killed() {
+    let mut node = Node::new(&[(11, "train", None), (12, "train", None), (13, "train", None)]);
+    node.parents = [(12, 11), (13, 11)].into();
+    node.tick(|_| {});
+    let ends = node.end(&[11, 12, 13], |batch| {
+        exit(batch, 11, 0x100);
+        exit(batch, 12, 9);
+        exit(batch, 13, 15);
+    });
+    assert_eq!((ends[0].cause, ends[0].pid), (EndCause::Killed, 12));
+    // What it terminates as it fails does not explain it.
+    let mut node = Node::new(&[(11, "train", None), (12, "train", None)]);
+    node.parents = [(12, 11)].into();
+    node.tick(|_| {});
+    let ends = node.end(&[11, 12], |batch| {
+        exit(batch, 11, 0x100);
+        exit(batch, 12, 15);
+    });
+    assert_eq!((ends[0].cause, ends[0].pid), (EndCause::Failed, 11));
+}
+
+#[test]
+fn ranks_and_large_processes_are_kept_of_many_that_end_together() {
+    let key = |pid: u32| Node::key(pid);
+    let workload = Membership::named(key(1), "train").workload;
+    let mut episode = Episode::new(&workload, None, Timestamp::from_secs(1));
+    for pid in 1..=10_000_u32 {
+        let rank = (pid == 9_000).then(|| "0".into());
+        let rss = Bytes::new(if pid == 9_500 { 8 << 30 } else { 1 << 20 });
+        let member = Member { key: key(pid), comm: "sh".into(), parent: 1, rss, cgroup: None, rank };
+        episode.add(member, Timestamp::from_secs(1));
+    }
+    let kept: Vec<u32> = episode.members.iter().map(|member| member.key.pid).collect();
+    assert!(kept.len() <= 256 && kept.contains(&9_000) && kept.contains(&9_500), "{kept:?}");
+}
+
+#[test]
+fn a_launcher_that_fails_later_because_of_its_rank_extends_the_end_of_that() {
+    let mut node = Node::new(&[(9, "train", None), (10, "train", None), (11, "train", Some("0"))]);
+    node.parents = [(10, 9), (11, 10)].into();
+    node.tick(|_| {});
+    let ends = node.end(&[11], |batch| exit(batch, 11, 9));
+    assert_eq!((ends.len(), ends[0].processes, ends[0].is_whole), (1, 1, false), "{ends:?}");
+    (0..20).for_each(|_| {
+        node.tick(|_| {});
+    });
+    let ends = node.end(&[10], |batch| exit(batch, 10, 1 << 8));
+    assert_eq!((ends.len(), ends[0].processes, ends[0].is_whole), (1, 2, false), "{ends:?}");
+    let ends = node.end(&[9], |batch| exit(batch, 9, 137 << 8));
+    assert_eq!((ends.len(), ends[0].processes, ends[0].is_whole), (1, 3, true), "{ends:?}");
+    assert_eq!((ends[0].cause, ends[0].pid), (EndCause::Killed, 11));
+
+    // A launcher that ends with success, or much later, has an end of its own.
+    for (status, ticks) in [(0, 2), (1 << 8, 200)] {
+        let mut node = Node::new(&[(10, "train", None), (11, "train", Some("0"))]);
+        node.parents = [(11, 10)].into();
+        node.tick(|_| {});
+        node.end(&[11], |batch| exit(batch, 11, 9));
+        (0..ticks).for_each(|_| {
+            node.tick(|_| {});
+        });
+        let ends = node.end(&[10], |batch| exit(batch, 10, status));
+        assert_eq!((ends.len(), ends[1].pid), (2, 10), "{status} {ticks}: {ends:?}");
+    }
+}
