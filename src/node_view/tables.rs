@@ -48,7 +48,6 @@ impl NodeView {
             return (None, format!("unknown: GPU {gpu}"));
         }
         match own.state() {
-            "ended" => (None, "ended".to_owned()),
             "fragmented" => (None, "allocator fragmented".to_owned()),
             _ => (None, future(None, own.growth.as_ref())),
         }

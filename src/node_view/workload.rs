@@ -94,17 +94,9 @@ impl Workload {
         })
     }
 
-    /// Whether only what its last processes used is still known of it.
-    fn has_ended(&self) -> bool {
-        self.exited_peak.is_some() && self.process_count.is_none()
-    }
-
-    /// Its state in one word: `ended`, `fragmented` where an allocator of its ranks is and its memory does not leak, else the
-    /// state of its growth; empty where nothing is assessed.
+    /// Its state in one word: `fragmented` where an allocator of its ranks is and its memory does not leak, else the state of
+    /// its growth; empty where nothing is assessed.
     pub fn state(&self) -> &str {
-        if self.has_ended() {
-            return "ended";
-        }
         let leaks = self.growth.as_ref().is_some_and(Growth::leaks);
         let mut allocators = self.ranks.iter().filter_map(Rank::allocator_state);
         match allocators.find(|(_, health)| *health > Health::Unknown).filter(|_| !leaks) {
@@ -129,7 +121,7 @@ pub struct Process {
 
 type Field = fn(&mut Workload) -> &mut Option<f64>;
 
-fn figures() -> [(&'static Desc, Field); 11] {
+fn figures() -> [(&'static Desc, Field); 10] {
     [
         (&workload::RSS.desc, |own| &mut own.rss),
         (&workload::ANON.desc, |own| &mut own.anonymous),
@@ -139,7 +131,6 @@ fn figures() -> [(&'static Desc, Field); 11] {
         (&workload::CPU.desc, |own| &mut own.cpu_seconds),
         (&workload::PROCESS_PEAK.desc, |own| &mut own.process_peak),
         (&workload::EXITED.desc, |own| &mut own.exited),
-        (&workload::EXITED_PEAK.desc, |own| &mut own.exited_peak),
         (&workload::START.desc, |own| &mut own.started),
         (&workload::OTHER.desc, |own| &mut own.other_processes),
     ]
@@ -185,6 +176,12 @@ pub(super) fn workloads(
     for name in &unmeasured {
         all.entry(name).or_default();
     }
+    // It is exposed for a while after the end of a workload, which is not listed then.
+    for row in lookup.rows(&workload::EXITED_PEAK.desc) {
+        if let Some(own) = all.get_mut(row.label("workload")) {
+            own.exited_peak = Some(row.value());
+        }
+    }
     let mut processes = processes(lookup);
     let kills = lookup.rows(&cgroup::EVENTS.desc).filter(|row| row.label("event") == "oom_kill");
     let kills: HashMap<&str, f64> = kills.map(|row| (row.label("cgroup"), row.value())).collect();
@@ -208,7 +205,6 @@ pub(super) fn workloads(
             }
         }
         own.health = match own.rss {
-            None if own.has_ended() => Health::Ok,
             None => Health::Unknown,
             Some(_) => outlook::health(own.forecast.as_ref(), own.growth.as_ref()),
         };

@@ -208,18 +208,13 @@ impl Ends {
         episode.add(ended, now);
     }
 
-    /// Gives each user with a workload its counters, so that the first end is an increase.
+    /// Gives each user with a workload its counters, so that the first end is an increase. The empty user has those of processes
+    /// without a workload and of further users.
     fn count_from_zero(&mut self, facts: &Facts) {
         self.counts.entry(Label::default()).or_default();
         for (workload, names) in facts.workloads.iter().zip(&facts.workload_names) {
-            if self.counts.contains_key(&names.user) {
-                continue;
-            }
-            // Further users have one counter for each cause together.
-            let is_full = self.counts.len() > MOST_USERS;
-            let user = if is_full { Label::default() } else { names.user.clone() };
-            self.counts.entry(user).or_default();
-            if !is_full {
+            if self.counts.len() <= MOST_USERS && !self.counts.contains_key(&names.user) {
+                self.counts.insert(names.user.clone(), Default::default());
                 self.users.insert(workload.user, names.user.clone());
             }
         }

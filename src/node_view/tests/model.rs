@@ -14,12 +14,15 @@ fn the_model_survives_its_json_form() {
 }
 
 #[test]
-fn a_workload_that_has_ended_is_not_one_whose_health_is_unknown() {
+fn a_workload_of_which_only_ended_processes_are_known_is_not_listed() {
     let mut node = Node::new();
-    node.batch.put(&jobs::EXITED_PEAK, &["ended".into()], Bytes::new(GIB));
+    node.job("slurm/4711", "alice", "llama70b", 0, Some(69));
+    for name in ["ended", "slurm/4711"] {
+        node.batch.put(&jobs::EXITED_PEAK, &[name.into()], Bytes::new(GIB));
+    }
     let view = node.view();
-    let own = &view.workloads[0];
-    assert_eq!((own.state(), own.health, view.left(own)), ("ended", Health::Ok, (None, "ended".to_owned())));
+    let listed: Vec<_> = view.workloads.iter().map(|own| (own.name.as_str(), own.exited_peak)).collect();
+    assert_eq!(listed, [("slurm/4711", Some(1_073_741_824.0))]);
 }
 
 #[test]

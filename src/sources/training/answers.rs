@@ -14,7 +14,7 @@ use crate::model::lock::lock;
 
 /// Size of the socket's send buffer, in bytes: a few verdicts.
 const BUFFER: usize = 8 << 10;
-/// Maximum length of the text of a verdict, in bytes.
+/// Maximum length of the text about earlier runs, in characters.
 const TEXT: usize = 1_024;
 
 /// The way back to one client; by default there is none.
@@ -54,7 +54,7 @@ impl Answers {
     /// Sends what is to be said of the earlier runs of its command, where that differs from the last one.
     pub(super) fn tell_past(&self, past: &str) {
         let mut state = lock(&self.state);
-        let message = serde_json::json!({"type": "past", "text": format::short(past, TEXT)});
+        let message = serde_json::json!({"type": "past", "text": format::beginning(past, TEXT)});
         if state.past != past && self.write(&mut state, &format!("{message}\n")) {
             past.clone_into(&mut state.past);
         }

@@ -85,6 +85,19 @@ fn the_ends_of_users_without_a_counter_of_their_own_are_counted_together() {
 }
 
 #[test]
+fn ends_of_processes_without_a_workload_are_counted_from_zero() {
+    let mut node = Node::new(&[]);
+    node.tick(|_| {});
+    let families = node.last.batch.families().iter();
+    let counts: Vec<_> = families
+        .filter(|family| family.desc.name == metrics::ENDS.desc.name)
+        .flat_map(|family| &family.points)
+        .map(|point| (point.labels[0].as_str(), point.value))
+        .collect();
+    assert_eq!(counts, [("", 0.0); EndCause::ALL.len()]);
+}
+
+#[test]
 fn ends_are_bounded_and_survive_a_restart() {
     let mut node = Node::new(&[]);
     for round in 0..300_u32 {
