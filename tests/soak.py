@@ -11,8 +11,8 @@ With --storm, 200 processes a second of 5 s each start for 30 s of each minute, 
 kill happens every 10 s, and three ranks at a time report on the job socket for 20 s each; the memory of the daemon is
 printed every 10 s.
 
-Fails where a scrape failed, promtool complains, a series of something gone is left,
-the GPUs beside the hung one went stale, the alert on it did not fire (from two minutes on),
+Fails where a scrape failed (with --build debug: more than one in twenty), promtool complains, a series of something gone is
+left, the GPUs beside the hung one went stale, the alert on it did not fire (from two minutes on),
 or memory grew: by more than a tenth and 1 MiB from the first third to the last, the first
 quarter (of a minute at most) left out.
 """
@@ -246,8 +246,8 @@ def main():
             scrapes = query("count_over_time(up[1h])")[0]["value"][1]
             failed = int(float(scrapes)) - int(float(query("sum_over_time(up[1h])")[0]["value"][1]))
             print(f"{scrapes} scrapes, {failed} failed; {len(ended)} processes ended")
-            # A busy machine may exceed the second that a scrape has; an invalid page fails each.
-            if failed > max(1, int(scrapes) // 20):
+            # Without optimization and beside other work, some exceed their second; an invalid page fails each.
+            if failed > (max(1, int(scrapes) // 20) if arguments.build == "debug" else 0):
                 wrong.append(f"{failed} scrapes failed")
             alive = {str(job.pid) for job in jobs}
             left = {pid for pid in map(str, ended) if pid not in alive} & {
