@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints the outlines of src/plot/font/DejaVuSans.ttf as src/plot/outlines.rs reads them; needs fontTools.
 
-`tests/outlines.py >src/plot/font/DejaVuSans.outlines` writes the file anew; tests/it/plot.rs compares both.
+`tests/outlines.py --write` writes src/plot/font/DejaVuSans.outlines; tests/it/plot.rs compares both.
 """
 
 import pathlib
@@ -54,5 +54,9 @@ def outlines(path):
 
 
 if __name__ == "__main__":
-    root = pathlib.Path(__file__).resolve().parent.parent
-    sys.stdout.buffer.write(outlines(root / "src/plot/font/DejaVuSans.ttf"))
+    font = pathlib.Path(__file__).resolve().parent.parent / "src/plot/font/DejaVuSans.ttf"
+    read = outlines(font)
+    if sys.argv[1:] == ["--write"]:
+        font.with_suffix(".outlines").write_bytes(read)
+    else:
+        sys.stdout.buffer.write(read)

@@ -115,9 +115,15 @@ fn the_exit_status_says_why_a_process_ended() {
     // Without a name, the last one that did not finish; the kernel may since have killed a process of another test.
     let told = why(&daemon, &[]).1;
     assert!(told.contains("SIGKILL") || told.contains("killed by the kernel"), "{told}");
-    daemon.wait_page("the counters", SOON, |page| {
-        let counted = |cause| page.sum("memwarden_ends_total", &[("cause", cause)]);
-        ["failed", "killed", "finished"].into_iter().all(|cause| counted(cause) >= 1.0)
+    // Each is counted once.
+    wait_for("the counters", SOON, || {
+        let shown: Value = serde_json::from_str(&why(&daemon, &["--all", "--format", "json"]).1).ok()?;
+        let page = daemon.page();
+        let is_counted = |cause: &str| {
+            let ends = shown["ends"].as_array().unwrap().iter().filter(|end| end["cause"] == cause).count();
+            ends >= 1 && ends.to_string() == page.sum("memwarden_ends_total", &[("cause", cause)]).to_string()
+        };
+        ["failed", "killed", "finished"].into_iter().all(is_counted).then_some(())
     });
 }
 

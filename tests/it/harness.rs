@@ -349,7 +349,8 @@ pub(crate) fn request(address: SocketAddr, text: &str) -> Answer {
     exchange(stream, text)
 }
 
-/// `GET path`, answered with 200; None while nothing listens or a listener that is about to end does not answer.
+/// `GET path`, answered with 200; None for any other answer, while nothing listens, and where a listener that is about to end
+/// does not answer.
 pub(crate) fn try_get(address: SocketAddr, path: &str) -> Option<Answer> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -428,8 +429,8 @@ pub(crate) fn slow_tests() -> bool {
     wanted
 }
 
-/// A port of loopback that was free a moment ago, below those that the kernel gives to connections, and another one in each
-/// process and call.
+/// A port of loopback that was free a moment ago, below those that the kernel gives to connections, and usually another one
+/// in each process and call.
 pub(crate) fn free_port() -> u16 {
     static CALLS: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(16);

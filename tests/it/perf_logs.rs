@@ -136,7 +136,7 @@ fn check_summary(logs: &Logs) {
     assert!((found / per_token - 1.0).abs() < 1e-6, "{found} and not {per_token}");
     // Both rates are of the same steps, over different windows.
     let tokens = figure("samples_per_second") * f64::from(TOKENS / SAMPLES);
-    assert!((0.02..50.0).contains(&(tokens / figure("tokens_per_second"))), "{summary}");
+    assert!((0.1..10.0).contains(&(tokens / figure("tokens_per_second"))), "{summary}");
 }
 
 fn check_plots(logs: &Logs) {

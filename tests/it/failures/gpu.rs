@@ -96,13 +96,16 @@ fn restarts(page: &Page) -> f64 {
     page.get("memwarden_gpu_worker_restarts_total", &[]).unwrap()
 }
 
-/// A scrape may wait for a CPU of a loaded machine, but not for a call that hangs, which does not return at all.
+/// A scrape may wait for a CPU of a loaded machine, but none waits for the worker or for a call that hangs: the fastest of twenty
+/// is fast.
 fn scrapes_are_answered(daemon: &Daemon) {
-    for _ in 0..20 {
+    let times = (0..20).map(|_| {
         let begun = now();
         assert_eq!(daemon.get("/metrics").code, 200);
-        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
-    }
+        begun.elapsed()
+    });
+    let fastest = times.min().unwrap();
+    assert!(fastest < Duration::from_millis(50), "{fastest:?}");
 }
 
 #[test]
@@ -137,15 +140,15 @@ fn a_killed_worker_is_reported_and_replaced() {
     let node = Node::new(TWO);
     node.until_well();
     let first = node.worker();
+    // The next ones fail, so that the loss lasts.
+    node.change(r#"{"crash_on_init": true}"#);
     signal(first, "KILL");
-    // The loss is there for a second or two.
-    let page = node.until("the loss", |page| nvml_is(page, "worker_failed") || restarts(page) == 1.0);
-    if nvml_is(&page, "worker_failed") {
-        assert!(gpu_is(&page, "0", "unobserved") && gpu_is(&page, "1", "unobserved"));
-        assert_eq!(page.get("memwarden_gpu_worker_up", &[]), Some(0.0));
-        assert_eq!(page.get("memwarden_source_up", &[("source", "gpu")]), Some(0.0));
-    }
-    node.until("another worker", |page| restarts(page) == 1.0);
+    let page = node.until("the loss", |page| nvml_is(page, "worker_failed"));
+    assert!(!gpu_is(&page, "0", "ok") && !gpu_is(&page, "1", "ok"));
+    assert_eq!(page.get("memwarden_gpu_worker_up", &[]), Some(0.0));
+    assert_eq!(page.get("memwarden_source_up", &[("source", "gpu")]), Some(0.0));
+    node.change(TWO);
+    node.until("another worker", |page| restarts(page) >= 1.0);
     node.until_well();
     assert_ne!(node.worker(), first);
     let failed = node.daemon.logged(&["Source failed", "source=gpu"]);

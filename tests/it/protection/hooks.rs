@@ -21,6 +21,11 @@ pub(super) fn script(room: &Room, text: &str) -> String {
     program.to_str().unwrap().to_owned()
 }
 
+/// A hook that writes its environment to a file, which is there once it is complete.
+pub(super) fn records_environment(room: &Room, file: &Path) -> String {
+    script(room, &format!("env -0 > {file:?}.part && mv {file:?}.part {file:?}"))
+}
+
 /// A job that is asked and ended while the hook does what it does; gives the last word on the hook.
 #[track_caller]
 fn last_word(room: &Room, program: &str) -> Value {
@@ -131,7 +136,7 @@ fn a_hook_knows_the_job_as_its_owner_does() {
     let id = 4_000_000 + std::process::id();
     let Some(room) = Room::of_slurm_job(id) else { return };
     let recorded = room.path("environment");
-    let program = script(&room, &format!("env -0 > {recorded:?}.part && mv {recorded:?}.part {recorded:?}"));
+    let program = records_environment(&room, &recorded);
     // No matcher names it, which would be found before its Slurm job.
     let mut job = Job::named(&room, "unnamed", &saving(&room.path("unused"), 0.0));
     let daemon = room.guard(&format!("{SOFT}, hook: {{program: \"{program}\", wait: 300ms}}"));

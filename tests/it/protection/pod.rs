@@ -13,7 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use super::SOON;
-use super::hooks::script;
+use super::hooks::records_environment;
 use super::job::{Job, saving};
 use super::room::Room;
 use crate::harness::{fake_nvml, wait_for};
@@ -120,7 +120,7 @@ fn a_pod_is_shown_and_asked_under_the_names_of_its_owner() {
     );
     fs::write(&scenario, device).unwrap();
     let recorded = room.path("environment");
-    let program = script(&room, &format!("env -0 > {recorded:?}.part && mv {recorded:?}.part {recorded:?}"));
+    let program = records_environment(&room, &recorded);
     let policy = format!(
         "cgroup_headroom: {{soft: 70%}}, checkpoint: {{grace: 100ms}}, hook: {{program: \"{program}\", wait: 300ms}}"
     );

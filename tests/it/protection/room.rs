@@ -220,6 +220,11 @@ impl Room {
         audit
     }
 
+    /// Keys by which the job acknowledges a checkpoint in the file `saved`, and is not told to end before.
+    pub(crate) fn acknowledged(&self) -> String {
+        format!("checkpoint: {{file: {:?}, grace: 10s}}", self.path("saved"))
+    }
+
     /// Waits until a step of a kind has begun in the audit log, which a thread writes, perhaps after the effect of the step.
     #[track_caller]
     pub(crate) fn audit_with(&self, kind: &str) -> Audit {

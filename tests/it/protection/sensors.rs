@@ -64,16 +64,11 @@ fn stage_beside(room: &Room, job: &Job, hangs: &str) {
     std::fs::rename(next, room.staged_file("4000000")).unwrap();
 }
 
-/// The job tells by a file that it has saved.
-fn saved_in_file(room: &Room) -> String {
-    format!("host: {{soft: 20%}}, checkpoint: {{file: {:?}, grace: 10s}}", room.path("saved"))
-}
-
 #[test]
 fn a_member_that_cannot_be_read_stops_neither_the_sampler_nor_protection() {
     let room = Room::staged();
     let mut job = Job::start(&room, &saving(&room.path("saved"), 0.0));
-    let daemon = room.guard(&saved_in_file(&room));
+    let daemon = room.guard(&format!("host: {{soft: 20%}}, {}", room.acknowledged()));
     room.wait_members(&daemon, "train", 1.0);
     stage_beside(&room, &job, "cmdline");
     room.wait_members(&daemon, "train", 2.0);
@@ -91,7 +86,7 @@ fn a_member_that_cannot_be_read_stops_neither_the_sampler_nor_protection() {
 fn a_sampler_that_hangs_does_not_stop_the_guard() {
     let room = Room::staged();
     let mut job = Job::start(&room, &saving(&room.path("saved"), 0.0));
-    let daemon = room.guard(&saved_in_file(&room));
+    let daemon = room.guard(&format!("host: {{soft: 20%}}, {}", room.acknowledged()));
     room.wait_members(&daemon, "train", 1.0);
     // A process whose group is never told: what can hang on the process itself is not read by the sampler.
     stage_beside(&room, &job, "cgroup");

@@ -93,13 +93,13 @@ async fn clients_that_take_nothing_do_not_stop_a_scrape() {
     let connector = client(&authority, &[&TLS13], None, &["h2"]);
     let _crowd = crowd(server.address, &connector, 600).await;
     let scraper = client(&authority, &[&TLS13], None, &[]);
-    for _ in 0..32 {
-        // One that a busy machine delays may make way for the crowd.
-        let begun = Instant::now();
-        while scrape(server.address, &scraper).await != Some(200) {
-            assert!(begun.elapsed() < PATIENCE);
-        }
+    let mut answers = Vec::new();
+    while answers.len() < 32 {
+        answers.push(scrape(server.address, &scraper).await);
     }
+    // A connection that a busy machine delays may be closed for a newer one.
+    assert!(answers.iter().all(|answer| answer.is_none_or(|status| status == 200)), "{answers:?}");
+    assert!(answers.iter().flatten().count() >= 24, "{answers:?}");
     assert!(server.limited("connections") >= 88.0, "{}", server.limited("connections"));
 }
 
