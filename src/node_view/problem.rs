@@ -73,6 +73,11 @@ impl Problem {
         if self.acknowledged.is_some() { Health::Ok } else { self.health }
     }
 
+    /// Whether it states that something is not measured, so that the health of that is unknown.
+    pub fn is_unmeasured(&self) -> bool {
+        self.health == Health::Unknown || self.id.kind.as_str() == "visibility"
+    }
+
     /// The command that acknowledges it; absent where it is.
     pub fn acknowledging(&self) -> Option<String> {
         let can_be = self.acknowledged.is_none() && !self.name.is_empty();

@@ -35,27 +35,44 @@ pub struct CheckReport {
     problems: Vec<String>,
 }
 
+/// A problem that counts.
+struct Stated {
+    health: Health,
+    is_unmeasured: bool,
+    sentence: String,
+}
+
+impl Stated {
+    fn unknown(sentence: &str) -> Self {
+        Self { health: Health::Unknown, is_unmeasured: true, sentence: sentence.to_owned() }
+    }
+}
+
 impl CheckReport {
     /// The health by what the daemon states of its node; a health of `severity` or a worse one is a problem.
     pub fn of(node: &NodeView, scope: Scope, severity: Health) -> Self {
         if node.is_stalled || node.age_seconds.is_none() {
-            return Self::new(scope, severity, vec![(Health::Unknown, node.verdict.sentence.clone())], 0);
+            return Self::new(scope, severity, vec![Stated::unknown(&node.verdict.sentence)], 0);
         }
         let is_selected = |problem: &&Problem| scope == Scope::All || problem.is_of_node;
         let stated = node.problems.iter().filter(is_selected);
         let mut problems: Vec<_> = stated
             .filter(|problem| problem.acknowledged.is_none())
-            .map(|problem| (problem.health, problem.sentence()))
+            .map(|problem| Stated {
+                health: problem.health,
+                is_unmeasured: problem.is_unmeasured(),
+                sentence: problem.sentence(),
+            })
             .collect();
         // With no problem stated, the verdict says whether that means that there is none.
         let verdict = &node.verdict;
         let none_counts = node.problems.iter().all(|problem| problem.acknowledged.is_some());
         if none_counts && verdict.health == Health::Unknown && !verdict.sentence.is_empty() {
-            problems.push((Health::Unknown, verdict.sentence.clone()));
+            problems.push(Stated::unknown(&verdict.sentence));
         } else if problems.is_empty()
             && node.host.forecast.as_ref().is_some_and(|forecast| !forecast.is_ready())
         {
-            problems.push((Health::Unknown, TOO_FEW.to_owned()));
+            problems.push(Stated::unknown(TOO_FEW));
         }
         let of_jobs = node.problems.iter().filter(|problem| {
             !is_selected(problem) && problem.acknowledged.is_none() && problem.health >= Health::Warning
@@ -65,21 +82,20 @@ impl CheckReport {
 
     /// The health of a node whose daemon states nothing that can be used; `why` is the reason.
     pub fn blind(scope: Scope, why: &str) -> Self {
-        Self::new(scope, Health::Critical, vec![(Health::Unknown, why.to_owned())], 0)
+        Self::new(scope, Health::Critical, vec![Stated::unknown(why)], 0)
     }
 
     /// `of_jobs` is the number of problems of jobs, which the scope leaves out.
-    fn new(scope: Scope, severity: Health, problems: Vec<(Health, String)>, of_jobs: usize) -> Self {
-        let worst = |problems: &[(Health, String)]| problems.iter().map(|(health, _)| *health).max();
-        let health = worst(&problems).unwrap_or(Health::Ok);
+    fn new(scope: Scope, severity: Health, problems: Vec<Stated>, of_jobs: usize) -> Self {
+        let health = problems.iter().map(|stated| stated.health).max().unwrap_or(Health::Ok);
         // The exit codes of a custom plugin of Node Problem Detector. A problem that is known stays one, whatever else is
         // not known.
         let exit_code = match health {
             health if health >= severity.max(Health::Warning) => 1,
-            _ if problems.iter().any(|(health, _)| *health == Health::Unknown) => 2,
+            _ if problems.iter().any(|stated| stated.is_unmeasured) => 2,
             _ => 0,
         };
-        let problems: Vec<String> = problems.into_iter().map(|(_, sentence)| sentence).collect();
+        let problems: Vec<String> = problems.into_iter().map(|stated| stated.sentence).collect();
         let none = match (scope, of_jobs) {
             (Scope::All, _) => "no problem is known".to_owned(),
             (Scope::Node, 0) => "no problem of the node is known".to_owned(),
@@ -192,6 +208,14 @@ mod tests {
         let mut young = node(&[]);
         young.host.forecast = Some(crate::model::outlook::Forecast::default());
         assert_eq!(check(&young, Scope::Node, Health::Critical).0, 2);
+    }
+
+    #[test]
+    fn a_source_that_fails_is_a_warning_and_makes_the_check_unknown() {
+        let mut node = node(&[(Health::Warning, true, "W")]);
+        node.problems[0].id.kind = "visibility".into();
+        assert_eq!(check(&node, Scope::Node, Health::Critical), (2, "warning: W".to_owned()));
+        assert_eq!(check(&node, Scope::Node, Health::Warning).0, 1);
     }
 
     #[test]

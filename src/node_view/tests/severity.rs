@@ -42,6 +42,11 @@ fn what_is_unknown_is_never_ok() {
     let mut unreadable = Node::new();
     unreadable.source("process", Status::Failed, "permission denied");
     says(&unreadable.view(), Health::Unknown, "Source process fails: permission denied.");
+    let mut failing = Node::new();
+    failing.finding("visibility", Subject::source("vmstat"), "failed", Severity::Warning);
+    let stated: Vec<_> =
+        failing.view().problems.iter().map(|own| (own.health, own.is_unmeasured())).collect();
+    assert_eq!(stated, [(Health::Warning, true)]);
     let mut hidden = Node::new();
     hidden.batch.put(&gpu::NVML_STATUS, &["no_permission".into()], Flag(true));
     says(
