@@ -299,8 +299,11 @@ impl Daemon<'_> {
         if config.log.format != self.config.log.format
             || config.web != self.config.web
             || config.compatibility != self.config.compatibility
+            || config.state_file != self.config.state_file
         {
-            tracing::warn!("The sections web, compatibility and log.format take effect at the next start.");
+            tracing::warn!(
+                "Changes of web, compatibility, log.format and state.file take effect at the next start."
+            );
         }
         let context = context(&config.paths, Arc::clone(&self.checkpoints), Arc::clone(&self.past_runs));
         self.guard.configure(protection(&config), &context.roots);
