@@ -23,14 +23,13 @@ fn who_ignores_sigterm_is_killed() {
     job.reap();
 }
 
-/// Every process forks as fast as it can, and all of them together 80 times at most: the storm is over before the executor gives
-/// up stopping it, also on a busy machine.
+/// Every process forks as fast as it can, and all of them together 200 times at most.
 const STORM: &str = "
 import mmap, struct
 count = mmap.mmap(-1, 8)
 def one():
     n = struct.unpack('q', count[:8])[0]
-    if n >= 80: return False
+    if n >= 200: return False
     count[:8] = struct.pack('q', n + 1)
     return True
 say('up')
@@ -46,6 +45,8 @@ fn who_forks_faster_than_it_is_killed_is_killed_whole() {
     let mut job = Job::python(STORM);
     job.line();
     until("the storm", || job.session().len() > 20);
+    // As the threads of the executor do: beside other work, they would be slower than the storm.
+    let _ = crate::host::priority::go_first();
     let (done, machine) = kill(&job);
     assert!(done.processes > 20, "{done:?}");
     let touched = machine.touched().len();

@@ -1,14 +1,16 @@
 //! Plays the events of a cluster: rounds, samples, requests between nodes, and faults.
 
+mod requests;
+
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use self::requests::{Message, Question, Reply};
 use super::Defect;
 use super::machine::{Cluster, Machine, Random, run_tasks};
 use super::observe::{PLAYED, Played};
@@ -24,7 +26,6 @@ use crate::model::ids::{Anchor, WorkloadKey};
 use crate::model::outlook::Outlook;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
-use crate::protection::enforce::ask_run::{PeerAnswer, finished, sealed};
 use crate::protection::guard::guard_loop::GuardLoop;
 use crate::protection::guard::run_receiver::RunReceiver;
 use crate::protection::guard::run_requests::RunRequests;
@@ -32,10 +33,7 @@ use crate::protection::guard::{Feed, Guard, GuardContext, round};
 use crate::protection::options::Protection;
 use crate::protection::policy::State;
 use crate::protection::record::Records;
-use crate::protection::types::run_request::{
-    Credentials, ReceiveRunRequests as _, RunAnswer, RunCounts, RunOutcome, RunQuery, RunRequest,
-};
-use crate::protection::types::step::Ticket;
+use crate::protection::types::run_request::{RunAnswer, RunOutcome};
 
 const TOKEN: &str = "a token of all nodes";
 /// Time that a node has to answer, at both ends.
@@ -92,34 +90,6 @@ impl Event {
     fn is_fault(&self) -> bool {
         matches!(self, Self::Grow { .. } | Self::Stop { .. } | Self::DiskFails(_) | Self::Cut(_))
     }
-}
-
-/// A request on the network.
-#[derive(Clone, Debug)]
-struct Message {
-    from: usize,
-    run: String,
-    path: String,
-    body: Vec<u8>,
-    signature: Option<String>,
-}
-
-/// A question to other nodes.
-struct Question {
-    node: usize,
-    life: u64,
-    ticket: Ticket,
-    query: Arc<RunQuery>,
-    waits: usize,
-    answers: Vec<PeerAnswer>,
-}
-
-/// A request that the guard has not answered yet.
-struct Reply {
-    ask: Option<u64>,
-    to: usize,
-    since: Duration,
-    answer: Receiver<(RunOutcome, u32)>,
 }
 
 /// A running daemon.
@@ -779,118 +749,6 @@ impl World {
             file.and_then(|mut file| file.write_all(b"{\"boot\":\"boot\",\"boot_mil")).unwrap_or(());
         }
         self.nodes[node].busy = false;
-    }
-
-    /// Asks all other nodes of a run.
-    fn ask(&mut self, from: usize, ticket: Ticket, query: Arc<RunQuery>) {
-        self.count += 1;
-        let ask = self.count;
-        let nonce = self.random(Random::text);
-        self.machine.0.borrow_mut().node = from;
-        let (path, body, signature) = sealed(&query, Some(TOKEN), nonce);
-        let message = Message { from, run: query.run.to_string(), path, body: body.to_vec(), signature };
-        let others: Vec<usize> = (0..self.nodes.len()).filter(|node| *node != from).collect();
-        self.machine.0.borrow_mut().note(|| format!("asks {} nodes of run {}", others.len(), query.run));
-        let life = self.nodes[from].life;
-        self.questions.insert(
-            ask,
-            Question { node: from, life, ticket, query, waits: others.len(), answers: Vec::new() },
-        );
-        for to in others {
-            self.send(to, Some(ask), &message);
-            // Somebody who listens sends it again, to this node or another, changed or not.
-            while self.percent(40) {
-                let soon = self.percent(30);
-                let later =
-                    self.random(
-                        |random| if soon { random.millis(1, 5_000) } else { random.millis(30_000, 90_000) },
-                    );
-                let to = if self.percent(70) { to } else { from };
-                let mut message = message.clone();
-                if self.percent(30) {
-                    let text = String::from_utf8(message.body.clone()).unwrap();
-                    let text = text.replace("\"nonce\":\"", "\"nonce\":\"changed");
-                    message.body = text.replace("\"incident\":\"", "\"incident\":\"changed").into_bytes();
-                }
-                self.after(later, to, Event::Request { ask: None, message });
-            }
-        }
-        self.after(ANSWER_TIMEOUT, from, Event::Unanswered(ask));
-    }
-
-    fn send(&mut self, to: usize, ask: Option<u64>, message: &Message) {
-        if self.nodes[to].cut || self.nodes[message.from].cut || self.percent(5) {
-            return;
-        }
-        let delay = if self.percent(90) {
-            self.random(|random| random.millis(0, 30))
-        } else {
-            self.random(|random| random.millis(0, 5_000))
-        };
-        self.after(delay, to, Event::Request { ask, message: message.clone() });
-    }
-
-    /// A request reaches a node, as `serve::http` passes it on.
-    fn request(&mut self, node: usize, ask: Option<u64>, message: &Message) {
-        let defect = self.machine.0.borrow().defect;
-        let Some(daemon) = &mut self.nodes[node].daemon else { return };
-        let Message { from, run, path, body, signature } = message;
-        let credentials = Credentials { authorization: signature.as_deref(), path, body, certificate: false };
-        if daemon.receiver.authorize(credentials).is_err() {
-            return self.send_answer(node, ask, *from, RunOutcome::Refused, 0);
-        }
-        let Ok(request) = serde_json::from_slice::<RunRequest>(body) else { return };
-        if defect == Some(Defect::Nonce) {
-            daemon.receiver.requests.forget_seen();
-        }
-        match daemon.receiver.requests.take(run, request, clock::now()) {
-            Ok(answer) => {
-                let since = self.machine.0.borrow().now;
-                daemon.replies.push(Reply { ask, to: *from, since, answer });
-                self.machine.0.borrow_mut().note(|| format!("takes the request of node {from}"));
-                self.wake(node, Duration::ZERO);
-            }
-            Err(outcome) => {
-                self.machine
-                    .0
-                    .borrow_mut()
-                    .note(|| format!("refuses the request of node {from}: {}", outcome.label()));
-                self.send_answer(node, ask, *from, outcome, 0);
-            }
-        }
-    }
-
-    fn send_answer(&mut self, from: usize, ask: Option<u64>, to: usize, outcome: RunOutcome, processes: u32) {
-        let Some(ask) = ask else { return };
-        if self.nodes[from].cut || self.nodes[to].cut || self.percent(5) {
-            return;
-        }
-        let answer = RunAnswer { outcome, host: format!("node-{from}"), processes };
-        let delay = self.random(|random| random.millis(0, 30));
-        self.after(delay, to, Event::Answer { ask, from, answer });
-    }
-
-    fn answer(&mut self, ask: u64, from: usize, answer: RunAnswer) {
-        let Some(question) = self.questions.get_mut(&ask) else { return };
-        question.answers.push(PeerAnswer { peer: format!("node-{from}"), answer, why: String::new() });
-        question.waits -= 1;
-        if question.waits == 0 {
-            self.conclude(ask);
-        }
-    }
-
-    /// The guard gets what the other nodes have answered.
-    fn conclude(&mut self, ask: u64) {
-        let Some(question) = self.questions.remove(&ask) else { return };
-        let Question { node, life, ticket, query, waits, mut answers } = question;
-        for _ in 0..waits {
-            let answer = RunAnswer { outcome: RunOutcome::NoAnswer, host: String::new(), processes: 0 };
-            answers.push(PeerAnswer { peer: String::new(), answer, why: String::new() });
-        }
-        if self.nodes[node].life == life && self.nodes[node].daemon.is_some() {
-            let result = finished(ticket, &query, Ok(answers), &RunCounts::default());
-            PLAYED.with_borrow_mut(|played| played.inbox.push((node, result)));
-        }
     }
 }
 
