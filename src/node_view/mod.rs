@@ -36,7 +36,7 @@ pub use problem::{Link, Problem};
 pub use protection::{Protection, Target};
 pub use tables::About;
 pub use training::{Allocator, JobEvent, Phase, Rank};
-pub use verdict::{TOO_FEW, Verdict};
+pub use verdict::{NO_FORECAST, TOO_FEW, Verdict};
 pub use workload::{Process, Workload};
 
 use crate::model::finding::{Finding, Subject};

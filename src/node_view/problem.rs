@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::owner::Owner;
+use super::problems::VISIBILITY;
 use crate::model::acknowledged::{Acknowledgement, ProblemId};
 use crate::model::health::Health;
 
@@ -75,7 +76,7 @@ impl Problem {
 
     /// Whether it states that something is not measured, so that the health of that is unknown.
     pub fn is_unmeasured(&self) -> bool {
-        self.health == Health::Unknown || self.id.kind.as_str() == "visibility"
+        self.health == Health::Unknown || self.id.kind.as_str() == VISIBILITY
     }
 
     /// The command that acknowledges it; absent where it is.

@@ -24,6 +24,8 @@ const MEMORY: &str = "memory";
 
 /// The analyzer of XIDs that need an operator.
 const XID: &str = "xid";
+/// The analyzer that states what is not measured.
+pub(super) const VISIBILITY: &str = "visibility";
 
 /// A workload with at least this share of the used memory of the host is named as its largest.
 const MUCH: f64 = 0.2;
@@ -124,7 +126,7 @@ impl Source<'_> {
     fn silent(&self, gpu: &Gpu, about: impl Fn(Health, String) -> Problem) -> Problem {
         let visible =
             |subject: &Subject| subject.gpu.as_str() == gpu.index && subject.uuid.as_str() == gpu.uuid;
-        let finding = self.finding("visibility", visible);
+        let finding = self.finding(VISIBILITY, visible);
         let since = finding.map(|finding| finding.since_unix_seconds);
         let since = since.into_iter().chain(gpu.sample_age.map(|age| self.now - age)).reduce(f64::min);
         let call = if gpu.hung_call.is_empty() { String::new() } else { format!(" ({})", gpu.hung_call) };
@@ -280,7 +282,7 @@ impl Source<'_> {
                 link,
                 is_of_node: matches!(subject.resource.as_str(), "host" | "zone" | "source")
                     || (!subject.mount.is_empty() && subject.workload.is_empty())
-                    || matches!(finding.analyzer, "visibility" | XID),
+                    || matches!(finding.analyzer, VISIBILITY | XID),
                 id: ProblemId::new(finding.analyzer, subject.clone()),
                 ..Problem::default()
             }
@@ -296,7 +298,7 @@ impl Source<'_> {
             ("exhaustion", "host") => true,
             (XID, _) => gpu.is_some_and(|gpu| !gpu.answers()) && finding.severity == Severity::Critical,
             (
-                "exhaustion" | "visibility" | "leak",
+                "exhaustion" | VISIBILITY | "leak",
                 "gpu" | "gpu_process" | "allocator" | "outside_allocator",
             ) => gpu.is_some(),
             ("exhaustion" | "leak", "workload" | "process") => {
@@ -352,35 +354,33 @@ impl Source<'_> {
 
     /// What cannot be measured.
     fn unseen(&self) -> Vec<Problem> {
-        let unknown = |what: String, resource: &str, source: &str| {
+        let stated_as = |kind: &str, what: String, resource: &str, source: &str| {
             let (resource, source) = (resource.into(), source.into());
-            let id = ProblemId::new("unknown", Subject { resource, source, ..Subject::default() });
+            let id = ProblemId::new(kind, Subject { resource, source, ..Subject::default() });
             Problem { health: Health::Unknown, what, is_of_node: true, id, ..Problem::default() }
         };
+        let unknown = |what: String, resource: &str| stated_as("unknown", what, resource, "");
         let unseen = self.view.gpus_unseen.iter();
-        let mut all: Vec<Problem> = unseen.map(|why| unknown(why.clone(), "gpus", "")).collect();
+        let mut all: Vec<Problem> = unseen.map(|why| unknown(why.clone(), "gpus")).collect();
         let stated =
-            |name: &str| self.finding("visibility", |subject| subject.source.as_str() == name).is_some();
+            |name: &str| self.finding(VISIBILITY, |subject| subject.source.as_str() == name).is_some();
         let failing = self.view.sources.iter().filter(|source| source.fails());
         for source in failing.filter(|source| !stated(&source.name)) {
             let gpus = source.name == "gpu" && self.view.gpus.iter().any(|gpu| !gpu.answers());
             if !gpus {
                 let what = format!("Source {} fails: {}", source.name, source.why.trim_end_matches('.'));
-                all.push(unknown(what, "source", &source.name));
+                // The same problem as that of the finding that follows.
+                all.push(stated_as(VISIBILITY, what, "source", &source.name));
             }
         }
         if self.view.host.limited {
-            all.push(unknown(
-                "Processes of other users are hidden from memwarden".to_owned(),
-                "processes",
-                "",
-            ));
+            all.push(unknown("Processes of other users are hidden from memwarden".to_owned(), "processes"));
         }
         if self.view.host.used.is_none() {
-            all.push(unknown("The memory of the host cannot be read".to_owned(), "host", ""));
+            all.push(unknown("The memory of the host cannot be read".to_owned(), "host"));
         }
         if !self.frame.outlook.has_forecasts && self.frame.sequence > 0 && self.forecasts.ready {
-            all.push(unknown("Forecasts failed in the newest sample".to_owned(), "forecasts", ""));
+            all.push(unknown("Forecasts failed in the newest sample".to_owned(), "forecasts"));
         }
         all
     }

@@ -9,6 +9,9 @@ use crate::model::health::Health;
 use crate::model::outlook;
 
 /// What is said of a node that has been observed for too short a time.
+/// Where nothing is forecast.
+pub const NO_FORECAST: &str = "No forecast is made: the analyzer `exhaustion` is disabled.";
+
 pub const TOO_FEW: &str = "There are too few samples for a forecast; it takes about a minute.";
 
 /// How the node is.
@@ -45,7 +48,7 @@ pub(super) fn verdict(view: &NodeView, forecasts: &Forecasts<'_>, situation: &Si
         return Verdict { health: worst.health, sentence: worst.sentence(), more: others.len() };
     }
     if !view.analyzed.forecasts {
-        return Verdict::unknown("No forecast is made: the analyzer `exhaustion` is disabled.");
+        return Verdict::unknown(NO_FORECAST);
     }
     if outlook::overall(forecasts.all()) == Health::Unknown {
         return Verdict::unknown(TOO_FEW);

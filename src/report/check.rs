@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::text::Page;
 use crate::model::health::Health;
 use crate::model::printable::escaped;
-use crate::node_view::{NodeView, Problem, TOO_FEW};
+use crate::node_view::{NO_FORECAST, NodeView, Problem, TOO_FEW};
 
 /// Longest line in bytes: Node Problem Detector cuts the message of a custom plugin here, unless `max_output_length` of the
 /// plugin's configuration is larger.
@@ -69,9 +69,9 @@ impl CheckReport {
         let none_counts = node.problems.iter().all(|problem| problem.acknowledged.is_some());
         if none_counts && verdict.health == Health::Unknown && !verdict.sentence.is_empty() {
             problems.push(Stated::unknown(&verdict.sentence));
-        } else if problems.is_empty()
-            && node.host.forecast.as_ref().is_some_and(|forecast| !forecast.is_ready())
-        {
+        } else if !node.analyzed.forecasts {
+            problems.push(Stated::unknown(NO_FORECAST));
+        } else if node.host.forecast.as_ref().is_some_and(|forecast| !forecast.is_ready()) {
             problems.push(Stated::unknown(TOO_FEW));
         }
         let of_jobs = node.problems.iter().filter(|problem| {
@@ -146,6 +146,7 @@ fn shortened(text: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node_view::Analyzed;
 
     fn node(problems: &[(Health, bool, &str)]) -> NodeView {
         let problem = |(health, is_of_node, what): &(Health, bool, &str)| Problem {
@@ -156,6 +157,7 @@ mod tests {
         };
         NodeView {
             age_seconds: Some(0.1),
+            analyzed: Analyzed { forecasts: true, leaks: true },
             problems: problems.iter().map(problem).collect(),
             ..NodeView::default()
         }
@@ -205,9 +207,14 @@ mod tests {
         assert_eq!(check(&NodeView::default(), Scope::Node, Health::Critical).0, 2, "no sample");
         let stalled = NodeView { is_stalled: true, ..node(&[]) };
         assert_eq!(check(&stalled, Scope::All, Health::Warning).0, 2);
-        let mut young = node(&[]);
-        young.host.forecast = Some(crate::model::outlook::Forecast::default());
-        assert_eq!(check(&young, Scope::Node, Health::Critical).0, 2);
+        // A problem of a job, or a warning, hides no missing forecast.
+        for problems in [vec![], vec![(Health::Warning, false, "J")], vec![(Health::Warning, true, "W")]] {
+            let mut young = node(&problems);
+            young.host.forecast = Some(crate::model::outlook::Forecast::default());
+            assert_eq!(check(&young, Scope::Node, Health::Critical).0, 2);
+            let disabled = NodeView { analyzed: Analyzed::default(), ..node(&problems) };
+            assert_eq!(check(&disabled, Scope::Node, Health::Critical).0, 2);
+        }
     }
 
     #[test]
