@@ -11,7 +11,7 @@ const DESCRIBED: usize = 8;
 pub(super) fn describe(chart: &Chart, cuts: &[Cut<'_>]) -> String {
     let mut sentences = Vec::new();
     if !chart.subtitle.is_empty() {
-        sentences.push(chart.subtitle.clone());
+        sentences.push(chart.subtitle.trim_end_matches('.').to_owned());
     }
     for cut in cuts {
         let panel = cut.panel;

@@ -4,7 +4,7 @@ const path = require("node:path");
 const { launch, play, until } = require("./browser.js");
 
 const shots = [
-  ["leak", (node) => node.problems[0]?.seconds_left && node.gpus[0].forecast?.p50 && node.sequence > 600, [
+  ["leak", (node) => node.problems[0]?.seconds_left && node.gpus[0].forecast?.time_to_exhaustion && node.sequence > 600, [
     ["page.png", "/", 1280, 940, "light"],
     ["page-phone.png", "/", 400, 860, "dark"],
     ["page-gpu.png", "/gpus/0", 1280, 1000, "dark"],
