@@ -18,8 +18,8 @@ use crate::report::{cluster_chart, cluster_json, cluster_text};
 ///
 /// Nodes that are not seen come first, then those where memory runs out first. The server must have loaded the rules in
 /// alerts/. Exit codes: 0 nothing is wrong; 2 something is: memory that is likely to run out, a GPU that hangs, a run that
-/// is stalled or will not fit, or an alert; 3 nothing that is seen is wrong, and a node is down, stale or blind, its memory
-/// is not known, or ranks of a run are not seen; 1 an error.
+/// is stalled or will not fit, or an alert whose severity is not info; 3 nothing that is seen is wrong, and a node is down, stale
+/// or blind, its memory is not known, or ranks of a run are not seen; 1 an error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden cluster --prometheus http://prometheus:9090

@@ -55,7 +55,8 @@ pub struct Roster {
     pub groups: Vec<Label>,
 }
 
-/// Maximum number of processes of one target that are signalled one by one; a kill reaches all.
+/// Maximum number of processes of one target that are signalled one by one; a kill of a tree reaches twice as many, and one of a
+/// cgroup all.
 pub const MOST: usize = 4096;
 
 impl Roster {

@@ -50,7 +50,7 @@ use release::Releaser;
 use wait::{Goal, Progress, Wait};
 use worker::{Reached, Worker};
 
-/// Maximum number of processes that one step can reach; a job has hundreds.
+/// Maximum number of processes that one signal can reach, and half of those that one kill can; a job has hundreds.
 const MOST: usize = 4096;
 /// Maximum number of slots with a scope; more are refused.
 const TARGETS: usize = 256;

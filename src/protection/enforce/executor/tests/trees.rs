@@ -23,13 +23,14 @@ fn who_ignores_sigterm_is_killed() {
     job.reap();
 }
 
-/// Every process forks as fast as it can, and all of them together 200 times at most.
+/// Every process forks as fast as it can, and all of them together 80 times at most: without the priority of the executor's threads,
+/// a busy machine may not stop more of them within the time that the executor takes for it.
 const STORM: &str = "
 import mmap, struct
 count = mmap.mmap(-1, 8)
 def one():
     n = struct.unpack('q', count[:8])[0]
-    if n >= 200: return False
+    if n >= 80: return False
     count[:8] = struct.pack('q', n + 1)
     return True
 say('up')
@@ -45,7 +46,7 @@ fn who_forks_faster_than_it_is_killed_is_killed_whole() {
     let mut job = Job::python(STORM);
     job.line();
     until("the storm", || job.session().len() > 20);
-    // As the threads of the executor do: beside other work, they would be slower than the storm.
+    // As the threads of the executor do, where that is permitted.
     let _ = crate::host::priority::go_first();
     let (done, machine) = kill(&job);
     assert!(done.processes > 20, "{done:?}");
