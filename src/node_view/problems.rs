@@ -24,6 +24,7 @@ const MEMORY: &str = "memory";
 
 /// The analyzer of XIDs that need an operator.
 const XID: &str = "xid";
+
 /// The analyzer that states what is not measured.
 pub(super) const VISIBILITY: &str = "visibility";
 

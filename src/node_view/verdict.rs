@@ -8,10 +8,10 @@ use crate::model::format;
 use crate::model::health::Health;
 use crate::model::outlook;
 
-/// What is said of a node that has been observed for too short a time.
-/// Where nothing is forecast.
+/// What is said of a node for which nothing is forecast.
 pub const NO_FORECAST: &str = "No forecast is made: the analyzer `exhaustion` is disabled.";
 
+/// What is said of a node that has been observed for too short a time.
 pub const TOO_FEW: &str = "There are too few samples for a forecast; it takes about a minute.";
 
 /// How the node is.
