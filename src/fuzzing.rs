@@ -10,6 +10,7 @@ use crate::cluster;
 use crate::files::{older_logs, parameters, pickle, run_records, snapshot};
 use crate::formats::{cdi, log_lines, messages, rank_environment, varlink};
 use crate::host::cgroup::Version;
+use crate::host::room::{group, meminfo};
 use crate::host::{cgroup_path, process};
 use crate::otlp;
 use crate::plot;
@@ -18,7 +19,7 @@ use crate::serve::http;
 use crate::serve::prometheus::{Format, negotiate};
 use crate::sources;
 use crate::sources::gpu;
-use crate::sources::{buddyinfo, cgroup, kmsg, memory, slurm, vmstat};
+use crate::sources::{buddyinfo, cgroup, kmsg, slurm, vmstat};
 use crate::{app, config};
 
 macro_rules! targets {
@@ -62,8 +63,8 @@ targets! {
     }
     /// `/proc/meminfo`.
     meminfo(bytes) {
-        let found = memory::parse::meminfo(bytes);
-        let _ = (found.used(), found.swap_used(), found.huge(found.huge_total));
+        let found = meminfo::meminfo(bytes);
+        let _ = (found.room(meminfo::arc(bytes)), found.huge(found.huge_total));
     }
     /// `/proc/vmstat`.
     vmstat(bytes) {
@@ -96,9 +97,9 @@ targets! {
     }
     /// The memory controller's files, of both versions.
     cgroup_memory(bytes) {
-        let _ = (cgroup::parse::stat(bytes, Version::V1), cgroup::parse::stat(bytes, Version::V2));
+        let _ = (group::stat(bytes, Version::V1), group::stat(bytes, Version::V2));
         let _ = (cgroup::parse::events(bytes), cgroup::parse::oom_kills(bytes));
-        let _ = (cgroup::parse::number(bytes), cgroup::parse::amount(bytes));
+        let _ = (group::number(bytes), group::amount(bytes));
     }
     /// A line of the GPU worker; one that is understood is written and read as the same.
     gpu_line(bytes) {

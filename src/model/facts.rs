@@ -14,6 +14,7 @@ use super::fit::{Answer, RankPredictions};
 use super::frame::Frame;
 use super::ids::{ProcessKey, WorkloadKey};
 use super::label::Label;
+use super::room::SwapRoom;
 use super::shortage::Shortage;
 use super::subordinate::SubordinateIds;
 use super::time::Timestamp;
@@ -35,6 +36,10 @@ pub struct Facts {
     pub gpus_of_host_memory: Vec<Label>,
     /// Whether GPUs use the memory of the host, so that it is a pool of both, by the sources `memory`, `gpu` and `drm`.
     pub host_memory_is_pool: bool,
+    /// Memory that the kernel itself holds and does not give back, by the `memory` source; absent where it is not known.
+    pub kernel_memory: Option<Bytes>,
+    /// The swap of the host that processes in cgroups can use, by the `memory` source; none where that is not known.
+    pub group_swap: SwapRoom,
     /// Whether the GPUs have not been enumerated yet, by the `gpu` source.
     pub gpus_starting: bool,
     /// GPUs that Slurm allocated to jobs, by the `slurm` source.

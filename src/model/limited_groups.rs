@@ -7,21 +7,19 @@ const MOST: usize = 8;
 /// allocating.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitedGroups {
-    /// The innermost first.
+    /// The outermost first.
     all: [u64; MOST],
     count: usize,
     least: Option<u64>,
 }
 
 impl LimitedGroups {
-    /// Adds a group around those added before.
+    /// Adds a group below those added before.
     pub fn add(&mut self, group: u64) {
-        if self.count == MOST {
-            self.all.copy_within(1.., 0);
-            self.count -= 1;
+        if self.count < MOST {
+            self.all[self.count] = group;
+            self.count += 1;
         }
-        self.all[self.count] = group;
-        self.count += 1;
     }
 
     /// Sets the group whose limit leaves the least memory.
@@ -48,7 +46,7 @@ mod tests {
     fn a_long_path_keeps_its_outermost_groups() {
         let mut groups = LimitedGroups::default();
         assert!(!groups.contain(0) && groups.least().is_none());
-        (1..=20).for_each(|group| groups.add(group));
+        (1..=20).rev().for_each(|group| groups.add(group));
         groups.set_least(3);
         assert_eq!(groups.least(), Some(3));
         assert_eq!(

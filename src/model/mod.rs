@@ -28,6 +28,7 @@ pub mod outlook;
 pub mod pattern;
 pub mod point;
 pub mod printable;
+pub mod room;
 pub mod series;
 pub mod setting;
 pub mod shortage;

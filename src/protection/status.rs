@@ -276,7 +276,7 @@ fn put_slot(labels: &[Label; 2], slot: &SlotReport, out: &mut Batch) {
         out.put(&m::DISARMED_REASON, &and(unfit.label()), Flag(true));
     }
     for resource in Resource::ALL {
-        let headroom: Option<Bytes> = slot.readings[resource.place()].map(|reading| reading.headroom);
+        let headroom: Option<Bytes> = slot.readings[resource.place()].map(|reading| reading.headroom());
         out.put_some(&m::HEADROOM, &and(resource.label()), headroom);
     }
     out.put_some(&m::DECISION_AGE, labels, slot.age.map(Seconds::from));

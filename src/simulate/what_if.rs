@@ -15,6 +15,7 @@ use crate::model::checkpoint::CheckpointState;
 use crate::model::ids::ProcessKey;
 use crate::model::names::named;
 use crate::model::outlook::LeakState;
+use crate::model::room::Room;
 use crate::model::series::{Row, Series};
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, real, whole};
@@ -391,12 +392,12 @@ impl<'t> Guard<'t> {
             rates.into_iter().flatten().reduce(|one, other| one + other).filter(|_| is_read_often)
         };
         let reading = Reading {
-            headroom: Bytes::of((self.limit - used).max(0.0)),
-            total: Bytes::of(self.limit),
+            room: Room::new(Bytes::of((self.limit - used).max(0.0)), Bytes::of(self.limit)),
             fast: sum(fast),
             slow: sum(slow),
         };
-        let mut observed = Observed { fit: true, absent: [true; 4], ..Observed::default() };
+        let gives = run.used.map(Bytes::of);
+        let mut observed = Observed { fit: true, absent: [true; 4], gives, ..Observed::default() };
         observed.absent[self.resource.place()] = false;
         observed.readings[self.resource.place()] = Some(Aged::now(reading));
         let latest = |all: &'_ [ReplayedAssessment], from: f64| {

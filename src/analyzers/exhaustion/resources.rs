@@ -45,6 +45,18 @@ pub(super) enum PhasesOf {
 const KILL: f64 = 60.0;
 
 impl Resource {
+    /// With used and free swap, in bytes: memory is exhausted once both are. It is as full as the emptier of the two: the kernel swaps
+    /// out before it ends a process.
+    fn with_swap(mut self, swap: Option<(f64, f64)>) -> Self {
+        let Some((used, free)) = swap.filter(|(used, free)| used + free > 0.0) else { return self };
+        let share = f64::min(self.sample.used / self.limit, used / (used + free));
+        self.limit += used + free;
+        self.sample.used += used;
+        self.sample.unreclaimable = self.sample.unreclaimable.map(|bytes| bytes + used);
+        self.occupied = share * self.limit;
+        self
+    }
+
     fn new(subject: Subject, sample: Sample, limit: f64) -> Self {
         Self {
             subject,
@@ -79,7 +91,7 @@ pub(super) fn all(view: &View<'_>, loads: &Loads) -> Vec<Resource> {
                 turnovers.iter().filter(|(workload, _)| is_in(workload)).map(|(_, turnover)| *turnover).sum(),
             ),
             phases_of: (!of.is_empty()).then(|| PhasesOf::Workloads(of, HostMemory::Cgroup(path.clone()))),
-            ..Resource::new(Subject::cgroup(path), group.sample, group.limit)
+            ..Resource::new(Subject::cgroup(path), group.sample, group.limit).with_swap(group.swap)
         });
     }
     gpus(view, loads, &mut found);
@@ -126,27 +138,38 @@ fn host(view: &View<'_>) -> Option<Resource> {
     let anon = view.value(&memory::metrics::ANON, &[]);
     let shmem = view.value(&memory::metrics::SHMEM, &[]);
     let unreclaimable = anon.zip(shmem).map(|(anon, shmem)| anon + shmem);
+    let swap = view.value(&memory::metrics::SWAP_USED, &[]).zip(view.value(&memory::metrics::SWAP_FREE, &[]));
     let sample = Sample { used, unreclaimable, allocated: None, peak: None };
-    Some(Resource::new(Subject::host(), sample, limit))
+    Some(Resource::new(Subject::host(), sample, limit).with_swap(swap))
 }
 
 /// A cgroup with its own memory limit.
 struct Group {
     sample: Sample,
     limit: f64,
+    /// Used and free swap; absent where it has none.
+    swap: Option<(f64, f64)>,
     life: f64,
+}
+
+impl Group {
+    /// What is left below the limit, in bytes, with swap.
+    fn left(&self) -> f64 {
+        self.limit - self.sample.used + self.swap.map_or(0.0, |(_, free)| free)
+    }
 }
 
 /// The cgroups with a limit. Only memory that the kernel cannot reclaim counts as used: a cgroup full of file cache
 /// is healthy.
 fn groups(view: &View<'_>) -> BTreeMap<Label, Group> {
-    use cgroup::metrics::{ANON, EVENTS, KERNEL, LIMIT, SHMEM, SLAB, WORKING_SET};
+    use cgroup::metrics::{ANON, EVENTS, KERNEL, LIMIT, SHMEM, SLAB, SWAP_HEADROOM, SWAP_USAGE, WORKING_SET};
     let limits = view.by_label(&LIMIT, 0);
     if limits.is_empty() {
         return BTreeMap::new();
     }
     let (anon, shmem) = (view.by_label(&ANON, 0), view.by_label(&SHMEM, 0));
     let (kernel, slab) = (view.by_label(&KERNEL, 0), view.by_label(&SLAB, 0));
+    let (swap_used, swap_left) = (view.by_label(&SWAP_USAGE, 0), view.by_label(&SWAP_HEADROOM, 0));
     let working = view.by_label(&WORKING_SET, 0);
     let kills = |path: &Label| view.value(&EVENTS, &[path.clone(), "oom_kill".into()]).unwrap_or(0.0);
     let group = |(path, limit): (&Label, f64)| {
@@ -158,7 +181,8 @@ fn groups(view: &View<'_>) -> BTreeMap<Label, Group> {
         let used = unreclaimable.map(|bytes| bytes + kernel).or_else(|| working.get(path).copied())?;
         let life = KILL * kills(path);
         let sample = Sample { used, unreclaimable, allocated: None, peak: None };
-        Some((path.clone(), Group { sample, limit, life }))
+        let swap = swap_used.get(path).copied().zip(swap_left.get(path).copied());
+        Some((path.clone(), Group { sample, limit, swap, life }))
     };
     limits.into_iter().filter_map(group).collect()
 }
@@ -270,7 +294,7 @@ fn workloads(
         let limits = own.into_iter().flat_map(|path| {
             groups.iter().filter(move |(group, _)| within(path, group.as_str())).map(|(_, group)| group)
         });
-        let below = limits.map(|group| group.limit - group.sample.used).reduce(f64::min);
+        let below = limits.map(Group::left).reduce(f64::min);
         let Some(left) = below.into_iter().chain(rest).reduce(f64::min) else { continue };
         let on_gpus = pool.get(name).filter(|_| below.is_none()).map_or(0.0, |pool| pool - point.value);
         let unreclaimable = anon.get(name).zip(shmem.get(name)).map(|(anon, shmem)| anon + shmem + on_gpus);

@@ -9,27 +9,24 @@ use rustix::fs::{Mode, OFlags};
 use crate::host::cgroup::{Hierarchy, Version};
 use crate::host::numa::GpuNode;
 use crate::host::process::{self, number};
+use crate::host::room::group::{self, Bound};
+use crate::host::room::meminfo;
 use crate::model::ids::ProcessKey;
 use crate::model::limited_groups::LimitedGroups;
+use crate::model::room::{Room, SwapRoom};
 use crate::model::units::Bytes;
 
-/// A `memory.stat` has about 2 KiB; what is needed of `/proc/meminfo` is in its first lines.
-const ROOM: usize = 8192;
-
-/// The memory left, and the total.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemoryLeft {
-    /// Bytes until it is exhausted.
-    pub headroom: Bytes,
-    /// Total bytes.
-    pub total: Bytes,
-}
+/// A `memory.stat` and a `/proc/meminfo` have about 2 KiB.
+const BUFFER: usize = 8192;
 
 /// The host's memory, without NUMA nodes that are memory of GPUs.
 #[derive(Debug)]
 pub struct HostMeter {
     meminfo: OwnedFd,
     gpu_nodes: Vec<OwnedFd>,
+    /// Absent on a host without ZFS.
+    arcstats: Option<OwnedFd>,
+    swappiness: Option<OwnedFd>,
 }
 
 impl HostMeter {
@@ -39,23 +36,40 @@ impl HostMeter {
     /// The operating system's.
     pub fn open(proc: &Path, gpu_nodes: &[GpuNode]) -> io::Result<Self> {
         let gpu_nodes = gpu_nodes.iter().map(|node| open(&node.meminfo)).collect::<io::Result<_>>()?;
-        Ok(Self { meminfo: open(&proc.join("meminfo"))?, gpu_nodes })
+        Ok(Self {
+            meminfo: open(&proc.join("meminfo"))?,
+            gpu_nodes,
+            arcstats: open_some(&proc.join(meminfo::ARCSTATS))?,
+            swappiness: open_some(&proc.join(meminfo::SWAPPINESS))?,
+        })
     }
 
-    /// Reads the memory left.
+    /// Reads what is left.
     ///
     /// # Errors
-    /// I/O errors, or `InvalidData` for text that cannot be parsed.
-    pub fn read(&self) -> io::Result<MemoryLeft> {
-        let wrong = || io::Error::from(io::ErrorKind::InvalidData);
-        let mut room = [0; ROOM];
-        let mut left = parse_host(text(&self.meminfo, &mut room)?).ok_or_else(wrong)?;
+    /// I/O errors, or `InvalidData` for text that cannot be parsed, and for impossible amounts.
+    pub fn read(&self) -> io::Result<Room> {
+        let mut buffer = [0; BUFFER];
+        let mut found = meminfo::meminfo(text(&self.meminfo, &mut buffer)?);
         for node in &self.gpu_nodes {
-            let node = parse_node(text(node, &mut room)?).ok_or_else(wrong)?;
-            left.headroom = left.headroom.saturating_sub(node.headroom);
-            left.total = left.total.saturating_sub(node.total);
+            let node = meminfo::meminfo(text(node, &mut buffer)?).of_node();
+            if node.total.is_none() || node.available.is_none() {
+                return Err(invalid());
+            }
+            found.leave_out(&node);
         }
-        Ok(left)
+        let arc = match &self.arcstats {
+            Some(file) => Some(meminfo::arc(text(file, &mut buffer)?).ok_or_else(invalid)?),
+            None => None,
+        };
+        found.room(arc).ok_or_else(invalid)
+    }
+
+    /// The swap that processes in cgroups can use, of the room of the host.
+    pub fn swap_of_groups(&self, host: Room) -> SwapRoom {
+        let mut buffer = [0; BUFFER];
+        let swappiness = self.swappiness.as_ref().and_then(|file| text(file, &mut buffer).ok());
+        meminfo::swap_of_groups(host.swap(), swappiness.unwrap_or_default())
     }
 }
 
@@ -63,6 +77,9 @@ impl HostMeter {
 #[derive(Debug)]
 pub struct GroupMeter {
     version: Version,
+    /// The inode of the cgroup.
+    own: u64,
+    /// From the root on.
     levels: Vec<Level>,
 }
 
@@ -72,7 +89,61 @@ struct Level {
     group: u64,
     limit: OwnedFd,
     usage: OwnedFd,
-    stat: OwnedFd,
+    /// Absent where the kernel does not provide it: what can be reclaimed is not known.
+    stat: Option<OwnedFd>,
+    /// The limit of swap, or of memory and swap (v1), and its usage; absent where the kernel does not account swap.
+    swap: Option<[OwnedFd; 2]>,
+    /// Whether the kernel swaps nothing out to stay below the limit (v1).
+    never_swaps: bool,
+}
+
+impl Level {
+    fn open(version: Version, folder: &Path) -> io::Result<Self> {
+        let [limit, usage, swap_limit, swap_usage] = match version {
+            Version::V1 => [
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+                "memory.memsw.limit_in_bytes",
+                "memory.memsw.usage_in_bytes",
+            ],
+            Version::V2 => ["memory.max", "memory.current", "memory.swap.max", "memory.swap.current"],
+        };
+        let swap = open_some(&folder.join(swap_limit))?.zip(open_some(&folder.join(swap_usage))?);
+        Ok(Self {
+            group: rustix::fs::stat(folder)?.st_ino,
+            limit: open(&folder.join(limit))?,
+            usage: open(&folder.join(usage))?,
+            stat: open_some(&folder.join("memory.stat"))?,
+            swap: swap.map(|(limit, usage)| [limit, usage]),
+            never_swaps: version == Version::V1
+                && group::never_swaps(&read_some(&folder.join("memory.swappiness"))),
+        })
+    }
+
+    /// The swap that its processes can use, of that of the group above.
+    fn swap_below(
+        &self,
+        above: SwapRoom,
+        version: Version,
+        limit: Option<Bytes>,
+        usage: Bytes,
+    ) -> io::Result<SwapRoom> {
+        if self.never_swaps {
+            return Ok(SwapRoom::default());
+        }
+        let Some([swap_limit, swap_usage]) = self.swap.as_ref().filter(|_| above.left > Bytes::ZERO) else {
+            return Ok(above);
+        };
+        let Some(swap_limit) = read_limit(swap_limit)? else { return Ok(above) };
+        let swap_usage = read_bytes(swap_usage)?;
+        Ok(match (version, limit) {
+            (Version::V2, _) => group::swap_below(above, swap_limit, swap_usage),
+            (Version::V1, Some(limit)) => {
+                group::swap_below_both(above, [swap_limit, swap_usage], [limit, usage])
+            }
+            (Version::V1, None) => above,
+        })
+    }
 }
 
 impl GroupMeter {
@@ -82,72 +153,56 @@ impl GroupMeter {
     /// If there is no such cgroup. A cgroup without limit files is skipped, for example where the memory controller is
     /// enabled only further up (v2).
     pub fn open(hierarchy: &Hierarchy, path: &str) -> io::Result<Self> {
-        let (limit, usage) = match hierarchy.version {
-            Version::V1 => ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-            Version::V2 => ("memory.max", "memory.current"),
-        };
+        let path = path.trim_matches('/');
+        let own = rustix::fs::stat(&hierarchy.root.join(path))?.st_ino;
+        let parts = path.match_indices('/').map(|(end, _)| &path[..end]);
         let mut levels = Vec::new();
-        let mut rest = path.trim_matches('/');
-        std::fs::metadata(hierarchy.root.join(rest))?;
-        loop {
-            let folder = hierarchy.root.join(rest);
-            let level = || {
-                Ok::<_, io::Error>(Level {
-                    group: rustix::fs::stat(&folder)?.st_ino,
-                    limit: open(&folder.join(limit))?,
-                    usage: open(&folder.join(usage))?,
-                    stat: open(&folder.join("memory.stat"))?,
-                })
-            };
-            match level() {
-                Err(error) if error.kind() != io::ErrorKind::NotFound && !rest.is_empty() => {
+        for part in std::iter::once("").chain(parts).chain((!path.is_empty()).then_some(path)) {
+            match Level::open(hierarchy.version, &hierarchy.root.join(part)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound && !part.is_empty() => {
                     return Err(error);
                 }
                 level => levels.extend(level),
             }
-            match rest.rsplit_once('/') {
-                Some((above, _)) => rest = above,
-                None if rest.is_empty() => break,
-                None => rest = "",
-            }
         }
-        Ok(Self { version: hierarchy.version, levels })
+        Ok(Self { version: hierarchy.version, own, levels })
     }
 
-    /// The smallest memory left below any limit on the path, and the groups with such limits; absent where no limit is
-    /// below `host`.
+    /// Anonymous memory of the cgroup itself, in bytes; absent where that is not known, or its folder has no such counter.
+    pub fn anonymous(&self) -> Option<Bytes> {
+        let mut buffer = [0; BUFFER];
+        let own = self.levels.last().filter(|level| level.group == self.own)?;
+        group::stat(text(own.stat.as_ref()?, &mut buffer).ok()?, self.version).anon
+    }
+
+    /// The least room below any limit on the path, and the groups with such limits; absent where no limit is below `host`. `swap` is
+    /// what cgroups can use of the host's swap.
     ///
     /// # Errors
-    /// I/O errors, also once the cgroup is removed, or `InvalidData`.
-    pub fn read(&self, host: Bytes) -> io::Result<Option<(MemoryLeft, LimitedGroups)>> {
-        let wrong = || io::Error::from(io::ErrorKind::InvalidData);
-        let mut least: Option<MemoryLeft> = None;
-        let mut groups = LimitedGroups::default();
+    /// I/O errors, also once the cgroup is removed, or `InvalidData`, also where what the kernel can reclaim is not known.
+    pub fn read(&self, host: Bytes, swap: SwapRoom) -> io::Result<Option<(Room, LimitedGroups)>> {
+        let mut least: Option<Room> = None;
+        let (mut groups, mut swap) = (LimitedGroups::default(), swap);
         for level in &self.levels {
-            let mut room = [0; ROOM];
-            let limit = text(&level.limit, &mut room)?.trim_ascii();
             // v1 represents no limit by a number larger than any memory.
-            let limit = if limit == b"max" { None } else { Some(number(limit).ok_or_else(wrong)?) };
-            let Some(limit) = limit.filter(|limit| *limit < host.get()) else { continue };
-            let usage = number(text(&level.usage, &mut room)?.trim_ascii()).ok_or_else(wrong)?;
-            let stat = text(&level.stat, &mut room)?;
-            let cache = field(stat, self.inactive()).ok_or_else(wrong)?;
-            let headroom = limit.saturating_sub(usage.saturating_sub(cache));
+            let limit = read_limit(&level.limit)?.filter(|limit| *limit < host);
+            let usage = match limit {
+                Some(_) => read_bytes(&level.usage)?,
+                None => Bytes::ZERO,
+            };
+            swap = level.swap_below(swap, self.version, limit, usage)?;
+            let Some(limit) = limit else { continue };
+            let mut buffer = [0; BUFFER];
+            let stat = text(level.stat.as_ref().ok_or_else(invalid)?, &mut buffer)?;
+            let reclaimable = group::stat(stat, self.version).reclaimable().ok_or_else(invalid)?;
+            let room = group::room(limit, usage, reclaimable, swap);
             groups.add(level.group);
-            if least.is_none_or(|least| headroom < least.headroom.get()) {
-                least = Some(MemoryLeft { headroom: Bytes::new(headroom), total: Bytes::new(limit) });
+            if least.is_none_or(|least| room.left() <= least.left()) {
+                least = Some(room);
                 groups.set_least(level.group);
             }
         }
         Ok(least.map(|least| (least, groups)))
-    }
-
-    /// Page cache that is reclaimed first; v1 has it for the whole subtree under another name.
-    const fn inactive(&self) -> &'static [u8] {
-        match self.version {
-            Version::V1 => b"total_inactive_file",
-            Version::V2 => b"inactive_file",
-        }
     }
 }
 
@@ -183,12 +238,12 @@ impl ProcessMeter {
 
     /// The memory left: the limit without the anonymous memory of the processes. The kernel's counters are estimates since
     /// Linux 6.2, with an error of less than 2 MiB a process on a machine with 16 CPUs.
-    pub fn read(&self) -> MemoryLeft {
-        let mut room = [0; ROOM];
+    pub fn read(&self) -> Room {
+        let mut buffer = [0; BUFFER];
         let mut pages = 0_u64;
         for file in &self.files {
             // A process that has ended cannot be read.
-            let Ok(text) = text(file, &mut room) else { continue };
+            let Ok(text) = text(file, &mut buffer) else { continue };
             let mut fields = text.trim_ascii().split(|byte| *byte == b' ').skip(1).map(number);
             // proc_pid_statm(5): size, resident, and of these shared: those of files and of shared memory.
             if let (Some(Some(resident)), Some(Some(shared))) = (fields.next(), fields.next()) {
@@ -196,7 +251,7 @@ impl ProcessMeter {
             }
         }
         let used = Bytes::new(pages.saturating_mul(process::page_size())).saturating_add(self.rest);
-        MemoryLeft { headroom: self.limit.saturating_sub(used), total: self.limit }
+        Room::new(self.limit.saturating_sub(used), self.limit)
     }
 }
 
@@ -209,8 +264,8 @@ fn statm(proc: &Path, key: ProcessKey) -> io::Result<OwnedFd> {
     )?;
     let file =
         |name: &str| rustix::fs::openat(&folder, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-    let mut room = [0; ROOM];
-    let start = process::stat(text(&file("stat")?, &mut room)?).map(|stat| stat.start);
+    let mut buffer = [0; BUFFER];
+    let start = process::stat(text(&file("stat")?, &mut buffer)?).map(|stat| stat.start);
     if start != Some(key.start) {
         return Err(io::ErrorKind::NotFound.into());
     }
@@ -221,39 +276,39 @@ fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-fn text<'r>(file: &OwnedFd, room: &'r mut [u8; ROOM]) -> io::Result<&'r [u8]> {
-    let length = rustix::io::pread(file, &mut room[..], 0)?;
-    Ok(&room[..length])
+fn text<'r>(file: &OwnedFd, buffer: &'r mut [u8; BUFFER]) -> io::Result<&'r [u8]> {
+    let length = rustix::io::pread(file, &mut buffer[..], 0)?;
+    Ok(&buffer[..length])
 }
 
-/// `MemTotal` and `MemAvailable` of `/proc/meminfo` (proc_meminfo(5)).
-fn parse_host(text: &[u8]) -> Option<MemoryLeft> {
-    Some(MemoryLeft { headroom: kib(text, b"MemAvailable")?, total: kib(text, b"MemTotal")? })
+/// Opens a file; absent where it does not exist.
+fn open_some(path: &Path) -> io::Result<Option<OwnedFd>> {
+    match open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        file => file.map(Some),
+    }
 }
 
-/// The memory of a NUMA node that `MemAvailable` and `MemTotal` of the host contain.
-fn parse_node(text: &[u8]) -> Option<MemoryLeft> {
-    let parts = [&b"MemFree"[..], b"Active(file)", b"Inactive(file)", b"SReclaimable"];
-    let parts = parts.map(|name| kib(text, name));
-    Some(MemoryLeft { headroom: parts.into_iter().sum::<Option<_>>()?, total: kib(text, b"MemTotal")? })
+/// The text of a small file; empty where it cannot be read.
+fn read_some(path: &Path) -> Vec<u8> {
+    let mut buffer = [0; BUFFER];
+    let file = open(path).ok();
+    file.and_then(|file| text(&file, &mut buffer).ok().map(<[u8]>::to_vec)).unwrap_or_default()
 }
 
-/// The value of a line of a `meminfo`; in that of a NUMA node, `Node N ` is before the name.
-fn kib(text: &[u8], name: &[u8]) -> Option<Bytes> {
-    let value = text.split(|byte| *byte == b'\n').find_map(|line| {
-        let own = line.strip_prefix(b"Node ").and_then(|rest| rest.splitn(2, |byte| *byte == b' ').nth(1));
-        own.unwrap_or(line).strip_prefix(name)?.strip_prefix(b":")
-    })?;
-    let digits = value.trim_ascii().strip_suffix(b" kB")?;
-    number(digits.trim_ascii()).and_then(Bytes::from_kib)
+fn read_bytes(file: &OwnedFd) -> io::Result<Bytes> {
+    let mut buffer = [0; BUFFER];
+    group::number(text(file, &mut buffer)?).map(Bytes::new).ok_or_else(invalid)
 }
 
-/// The value of a `name value` line.
-fn field(text: &[u8], name: &[u8]) -> Option<u64> {
-    let line = text
-        .split(|byte| *byte == b'\n')
-        .find_map(|line| line.strip_prefix(name).filter(|rest| rest.first() == Some(&b' ')))?;
-    number(line.trim_ascii())
+/// A limit; absent where there is none.
+fn read_limit(file: &OwnedFd) -> io::Result<Option<Bytes>> {
+    let mut buffer = [0; BUFFER];
+    group::amount(text(file, &mut buffer)?).map(Bound::bytes).ok_or_else(invalid)
+}
+
+fn invalid() -> io::Error {
+    io::ErrorKind::InvalidData.into()
 }
 
 #[cfg(test)]
@@ -268,12 +323,12 @@ mod tests {
         std::fs::write(path, text).unwrap();
     }
 
-    fn left(headroom: u64, total: u64) -> MemoryLeft {
-        MemoryLeft { headroom: Bytes::new(headroom), total: Bytes::new(total) }
+    fn left(headroom: u64, total: u64) -> Room {
+        Room::new(Bytes::new(headroom), Bytes::new(total))
     }
 
-    fn memory_left(meter: &GroupMeter, host: Bytes) -> Option<MemoryLeft> {
-        meter.read(host).unwrap().map(|(left, _)| left)
+    fn memory_left(meter: &GroupMeter, host: Bytes) -> Option<Room> {
+        meter.read(host, SwapRoom::default()).unwrap().map(|(left, _)| left)
     }
 
     #[test]
@@ -345,9 +400,13 @@ mod tests {
         let host = Bytes::new(8 << 30);
         let meter = GroupMeter::open(&hierarchy, "/a/b").unwrap();
         assert_eq!(memory_left(&meter, host), Some(left(60 * MIB, 200 * MIB)));
-        assert_eq!(meter.read(Bytes::new(100 * MIB)).unwrap(), None, "no limit that the host does not have");
+        assert_eq!(
+            meter.read(Bytes::new(100 * MIB), SwapRoom::default()).unwrap(),
+            None,
+            "no limit that the host does not have"
+        );
         write(folder.path(), "a/memory.max", "nonsense\n");
-        assert!(meter.read(host).is_err());
+        assert!(meter.read(host, SwapRoom::default()).is_err());
         assert!(GroupMeter::open(&hierarchy, "/none").is_err());
     }
 
@@ -367,7 +426,9 @@ mod tests {
     fn a_shortage_belongs_to_the_group_with_the_limit_and_to_all_below_it() {
         let folder = tempfile::tempdir().unwrap();
         let hierarchy = Hierarchy { version: Version::V2, root: folder.path().to_owned() };
-        let groups = |path: &str| GroupMeter::open(&hierarchy, path).unwrap().read(Bytes::new(8 << 30));
+        let groups = |path: &str| {
+            GroupMeter::open(&hierarchy, path).unwrap().read(Bytes::new(8 << 30), SwapRoom::default())
+        };
         for (path, max, current) in
             [("job", 200, 190), ("job/a", 100, 50), ("job/b", 9000, 140), ("other", 50, 49)]
         {
@@ -395,13 +456,13 @@ mod tests {
         let meter = GroupMeter::open(&hierarchy, "/j").unwrap();
         assert_eq!(memory_left(&meter, Bytes::new(8 << 30)), Some(left(14 * MIB, 100 * MIB)));
         write(folder.path(), "j/memory.limit_in_bytes", "9223372036854771712\n");
-        assert_eq!(meter.read(Bytes::new(8 << 30)).unwrap(), None);
+        assert_eq!(meter.read(Bytes::new(8 << 30), SwapRoom::default()).unwrap(), None);
     }
 
     proptest::proptest! {
         #[test]
         fn no_text_panics(text: Vec<u8>) {
-            let _ = (parse_host(&text), field(&text, b"inactive_file"), number(&text));
+            let _ = (group::stat(&text, Version::V1).reclaimable(), group::amount(&text));
         }
     }
 }

@@ -13,10 +13,11 @@ use crate::host::{clock, numa};
 use crate::model::facts::Facts;
 use crate::model::frame::Frame;
 use crate::model::frame::SourceReport;
+use crate::model::room::Room;
 use crate::model::source::Status;
 use crate::protection::enforce::executor::{self, ArmError, BackgroundExecutors, Machine};
 use crate::protection::enforce::hooks;
-use crate::protection::enforce::levels::{HostMeter, MemoryLeft};
+use crate::protection::enforce::levels::HostMeter;
 use crate::protection::options::target::{Selector, Target};
 use crate::protection::options::{Protection, signals};
 use crate::protection::plan::{self, Plan, PlanInput};
@@ -182,14 +183,12 @@ fn gpu_processes_known(frame: &Frame, facts: &Facts) -> bool {
 }
 
 /// What is left of the host and below the limits of the job's cgroup now, by which a limit is raised.
-fn observe(host: Option<MemoryLeft>, facts: &JobInput) -> Observed {
-    let reading = |left: MemoryLeft| {
-        Aged::now(Reading { headroom: left.headroom, total: left.total, fast: None, slow: None })
-    };
+fn observe(host: Option<Room>, facts: &JobInput) -> Observed {
+    let reading = |room: Room| Aged::now(Reading::of(room));
     let mut observed = Observed::default();
     observed.readings[Resource::Host.place()] = host.map(reading);
     if let (Some(host), Some(Some(meter))) = (host, &facts.meter)
-        && let Ok(Some((left, groups))) = meter.read(host.total)
+        && let Ok(Some((left, groups))) = meter.read(host.limit, host.swap())
     {
         observed.readings[Resource::Cgroup.place()] = Some(reading(left));
         observed.groups = groups;

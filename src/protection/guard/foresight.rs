@@ -12,6 +12,7 @@ use crate::model::fit::{Medium, Phase};
 use crate::model::ids::within;
 use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::outlook::{self, Outlook, Tte};
+use crate::model::room::Room;
 use crate::model::units::Bytes;
 use crate::protection::policy::{Reading, Resource};
 
@@ -56,8 +57,8 @@ const fn place(resource: &outlook::Resource) -> Resource {
     }
 }
 
-fn reading((headroom, total): (Bytes, Bytes)) -> SampledReading {
-    SampledReading::Read(Reading { headroom, total, fast: None, slow: None })
+fn reading((left, limit): (Bytes, Bytes)) -> SampledReading {
+    SampledReading::Read(Reading::of(Room::new(left, limit)))
 }
 
 impl Traits<'_> {
@@ -129,6 +130,20 @@ impl Traits<'_> {
             }
         }
         (falls.iter().any(Option::is_some) || !self.mixed).then_some(falls)
+    }
+
+    /// The memory that the end of victims with this resident memory gives back: at most what its workloads hold of anonymous and
+    /// shared memory.
+    pub(super) fn gives(&self, outlook: &Outlook, resident: Bytes) -> Bytes {
+        let held = |key: &&WorkloadKey| {
+            let mut all = outlook.forecasts()?;
+            let own =
+                all.find(|(resource, _)| matches!(resource, outlook::Resource::Workload(of) if of == *key))?;
+            Some(own.1.used_bytes)
+        };
+        let held: Option<f64> = self.workloads.iter().map(held).sum();
+        let held = held.filter(|_| !self.mixed && !self.workloads.is_empty()).map(Bytes::of);
+        held.map_or(resident, |held| held.min(resident))
     }
 
     /// Growth of the memory of its workloads in bytes per second; absent where it is not known of all of them.

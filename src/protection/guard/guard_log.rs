@@ -106,7 +106,7 @@ impl GuardLog {
     }
 
     pub(super) fn moved(&self, moved: &JobTransition) {
-        let left = |resource| moved.observed.reading(resource).map(|reading| reading.value.headroom);
+        let left = |resource| moved.observed.reading(resource).map(|reading| reading.value.headroom());
         self.send(LogEntry::Moved {
             target: moved.target,
             mode: moved.mode,

@@ -16,7 +16,7 @@ use self::carry_out::Handed;
 use self::follow_up::record_step;
 use self::order::LastKills;
 use super::input::{GuardInput, JobInput, SLOTS};
-use super::job_state::{JobState, oldest, reading_with_rates};
+use super::job_state::{HostLimits, JobState, oldest, reading_with_rates};
 use super::journal::{JobTransition, Journal};
 use super::mailbox::Mailbox;
 use super::notification;
@@ -28,7 +28,7 @@ use crate::protection::enforce::levels::HostMeter;
 use crate::protection::options::target::Target;
 use crate::protection::plan::{self, Plan};
 use crate::protection::policy::{
-    Board, Flow, Mode, Observed, Occupied, Reading, Resource, State, Transition,
+    Board, Flow, Mode, Observed, Occupied, Reading, Resource, State, SwapCounts, Transition,
 };
 use crate::protection::record::End;
 use crate::protection::status::{Report, SlotReport, Unfit};
@@ -39,6 +39,8 @@ pub(super) const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 pub(super) const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
 /// Time to the next round after a transition: the next transition may be due at once.
 const TRANSITION_INTERVAL: Duration = Duration::from_micros(200);
+/// Time between the first reading at the hard level and the one that kills.
+pub(super) const CONFIRMED_AFTER: Duration = Duration::from_millis(2);
 /// Longest time between two rounds in the states warn, blind and cooldown.
 const WARNED_INTERVAL: Duration = Duration::from_millis(100);
 /// Assumed rate of allocation in bytes per second, unless a higher one was seen: 12 GiB/s.
@@ -65,6 +67,7 @@ pub struct GuardLoop {
     is_pool: bool,
     rates: Flow,
     host: Option<(Timestamp, Reading)>,
+    limits: HostLimits,
     executors: Executors,
     checkpoints: Arc<Checkpoints>,
     /// The requests of other nodes.
@@ -103,6 +106,7 @@ impl GuardLoop {
             is_pool: false,
             rates: Flow::default(),
             host: None,
+            limits: HostLimits::default(),
             executors,
             checkpoints,
             run_requests: Arc::default(),
@@ -236,8 +240,9 @@ impl GuardLoop {
     }
 
     fn read_host(&mut self, now: Timestamp) {
-        if let Some(left) = self.meter.as_ref().and_then(|meter| meter.read().ok()) {
-            let reading = reading_with_rates(&mut self.rates, now, left);
+        if let Some((meter, room)) = self.meter.as_ref().and_then(|meter| Some((meter, meter.read().ok()?))) {
+            self.limits = HostLimits { memory: room.limit, swap: meter.swap_of_groups(room) };
+            let reading = reading_with_rates(&mut self.rates, now, room);
             self.host = Some((now, reading));
             self.journal.read_host(now, &reading);
         }
@@ -246,22 +251,30 @@ impl GuardLoop {
     /// Evaluates the policy for one slot and carries out the transition, if any. Returns the longest time until the next
     /// round.
     fn evaluate(&mut self, slot: usize, clock: &dyn Fn() -> Timestamp) -> Duration {
-        let total = self.host.map_or(Bytes::new(u64::MAX), |(_, reading)| reading.total);
+        let of_host = self.limits;
         let read = clock();
         let Some(job) = self.slots[slot].as_mut() else { return LONGEST_INTERVAL };
         let targets = Arc::clone(&self.targets);
         let target = &targets[job.target];
         let Some(escalation) = self.board.escalation(slot) else { return LONGEST_INTERVAL };
-        let [own, of_host] =
+        let [own_hard, host_hard] =
             [Resource::Cgroup, Resource::Host].map(|resource| escalation.limits().hard(resource));
         // It was read at the begin of the round, and the steps for other jobs may have taken long since.
-        job.cgroup.read_if_older(read, total, SHORTEST_INTERVAL);
-        // A reading below the hard level is read again before it kills.
-        if hard_reached(own, job.cgroup.reading()) {
-            job.cgroup.read(read, total);
-        }
-        if hard_reached(of_host, self.host.map(|(_, reading)| reading)) {
-            self.read_host(read);
+        job.cgroup.read_if_older(read, of_host, SHORTEST_INTERVAL);
+        // One reading below the hard level is no fact: it is read again after some milliseconds before it kills.
+        let host = self.host.map(|(_, reading)| reading);
+        let is_hard = hard_reached(own_hard, job.cgroup.reading()) || hard_reached(host_hard, host);
+        let first = is_hard.then(|| *job.hard_since.get_or_insert(read));
+        if let Some(first) = first.filter(|_| !escalation.state().is_after_kill()) {
+            if read.since(first) < CONFIRMED_AFTER {
+                return CONFIRMED_AFTER;
+            }
+            job.cgroup.read(read, of_host);
+            if hard_reached(host_hard, host) {
+                self.read_host(read);
+            }
+        } else if !is_hard {
+            job.hard_since = None;
         }
         let able = target.limits.mode == Mode::Observe || self.executors.enforce.is_some();
         let Some(job) = self.slots[slot].as_mut() else { return LONGEST_INTERVAL };
@@ -280,7 +293,8 @@ impl GuardLoop {
         let observed = job.observed(read, self.host, able);
         let (group, place, unfinished) = (job.cgroup.reading(), job.target, job.progress.is_some());
         let unfinished = unfinished || self.hands_over(slot);
-        let observed = Observed { unfinished, kill_waits: self.kill_waits(slot, read), ..observed };
+        let gives = self.gives(slot);
+        let observed = Observed { unfinished, gives, kill_waits: self.kill_waits(slot, read), ..observed };
         let transition = self.board.step(slot, read, &observed);
         if let Some(reading) = group {
             self.journal.read(read, place, &reading);
@@ -300,6 +314,22 @@ impl GuardLoop {
             self.thaw(slot, clock);
         }
         self.time_to_next_round(slot)
+    }
+
+    /// What the end of the job in a slot gives back; absent where no soft level is crossed, so that nobody asks.
+    fn gives(&self, slot: usize) -> Option<Bytes> {
+        let job = self.slots[slot].as_ref()?;
+        let limits = self.board.escalation(slot)?.limits();
+        let is_low = |resource: Resource, reading: Option<Reading>| {
+            let levels = limits.levels[resource.place()].as_ref();
+            reading.zip(levels).is_some_and(|(reading, levels)| {
+                let memory = Reading::of(reading.room.without_swap());
+                memory.is_within(levels.soft) || levels.hard.is_some_and(|hard| reading.is_within(hard))
+            })
+        };
+        let host = self.host.map(|(_, reading)| reading);
+        let low = is_low(Resource::Host, host) || is_low(Resource::Cgroup, job.cgroup.reading());
+        low.then(|| job.gives()).flatten()
     }
 
     fn fill_report(&mut self, slot: usize, observed: &Observed, able: bool, now: Timestamp) {
@@ -420,15 +450,19 @@ impl GuardLoop {
             Resource::Gpu | Resource::Allocator => None,
         };
         let seconds = limits.watched().filter_map(|(resource, levels)| {
-            let Reading { headroom, total, .. } = reading(resource)?;
-            let soft = levels.soft.of(total);
-            let next =
-                if headroom > soft { soft } else { levels.hard.map_or(Bytes::ZERO, |hard| hard.of(total)) };
+            let room = reading(resource)?.room;
+            let counted = if limits.swap == SwapCounts::Ignore { room.without_swap() } else { room };
+            let soft = counted.level(levels.soft);
+            let next = match levels.hard {
+                _ if !counted.is_within(soft) => counted.until(soft),
+                Some(hard) => room.until(room.level(hard)),
+                None => room.left(),
+            };
             let fastest = match resource {
                 Resource::Host => self.rates.fastest(),
                 _ => job.cgroup.highest_rate(),
             };
-            Some(headroom.saturating_sub(next).get() as f64 / fastest.max(FASTEST))
+            Some(next.get() as f64 / fastest.max(FASTEST))
         });
         let nearest = seconds.fold(longest.as_secs_f64(), f64::min);
         Duration::from_secs_f64(nearest.max(0.0)).clamp(SHORTEST_INTERVAL, longest)
@@ -443,7 +477,7 @@ impl Executors {
 
 /// Whether a reading of a resource is at its hard level or below it.
 fn hard_reached(hard: Option<Amount>, reading: Option<Reading>) -> bool {
-    reading.zip(hard).is_some_and(|(reading, hard)| reading.headroom <= hard.of(reading.total))
+    reading.zip(hard).is_some_and(|(reading, hard)| reading.is_within(hard))
 }
 
 /// The id of a slot for the executor.

@@ -103,6 +103,8 @@ pub struct SamplerReadings {
     pub falls: Option<[Option<f64>; 4]>,
     /// The memory that saving a checkpoint takes, as the job predicts, by resource.
     pub save: [Option<Bytes>; 4],
+    /// The memory that the end of its victims gives back, in bytes; absent where it has no process.
+    pub gives: Option<Bytes>,
     /// Growth of its own memory in bytes per second; absent where that is unknown.
     pub growth: Option<f64>,
     /// Whether a leak is confirmed; absent where no analyzer observes the job.

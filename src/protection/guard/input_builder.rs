@@ -115,7 +115,7 @@ impl InputBuilder {
             host: HostMeter::open(&roots.proc, &gpu_nodes)
                 .and_then(|meter| meter.read())
                 .ok()
-                .map(|left| left.total),
+                .map(|room| room.limit),
             gpu_nodes,
             is_pool: false,
             slots: JobSlots::new(),
@@ -379,6 +379,11 @@ impl InputBuilder {
         if *job.names != names {
             job.names = names.into();
         }
+        let roster = Roster::new(processes, target.victims, group).asking(
+            processes,
+            &known_ranks(&traits.members, facts),
+            target.ask.ranks,
+        );
         JobInput {
             serial: job.serial,
             target: job.claim.target,
@@ -388,9 +393,6 @@ impl InputBuilder {
                 let asked = self.remembered.asked(traits.members.iter());
                 Escalation::new(target.limits.clone(), now).asked_before(asked)
             }),
-            roster: Roster::new(processes, target.victims, group)
-                .asking(processes, &known_ranks(&traits.members, facts), target.ask.ranks)
-                .into(),
             scope: scope.filter(|_| changed),
             meter,
             processes: own,
@@ -401,11 +403,13 @@ impl InputBuilder {
                 forecast: traits.forecast(outlook),
                 falls: traits.falls(outlook),
                 save: traits.save(facts),
+                gives: (count > 0).then(|| traits.gives(outlook, roster.resident)),
                 growth: traits.growth(outlook),
                 leak: traits.leak(outlook),
                 alert: alerts.firing(target, &job.names),
                 unfit,
             },
+            roster: roster.into(),
         }
     }
 

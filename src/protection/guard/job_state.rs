@@ -12,7 +12,7 @@ use std::time::Duration;
 use self::checkpoint_request::CheckpointRequest;
 pub(super) use self::progress::PlanProgress;
 use self::readings::CgroupReadings;
-pub(super) use self::readings::{oldest, reading_with_rates};
+pub(super) use self::readings::{HostLimits, oldest, reading_with_rates};
 pub(super) use self::steps::{AWAIT_CHECKPOINT, AWAIT_END, PendingStep};
 use self::steps::{Freeze, PendingSteps};
 use self::verification::Verification;
@@ -20,6 +20,7 @@ use super::input::{JobInput, JobNames, SampledReading, SamplerReadings};
 use super::journal::JobTransition;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::time::Timestamp;
+use crate::model::units::Bytes;
 use crate::protection::options::target::Victims;
 use crate::protection::plan::victim::{MOST, Roster};
 use crate::protection::policy::{Aged, Members, Observed, Reading, State};
@@ -39,6 +40,8 @@ pub(super) struct JobState {
     pub(super) roster: Arc<Roster>,
     /// Whether the executor has accepted a scope for the job. Without one, no process is signalled.
     pub(super) scoped: bool,
+    /// Since when a reading is at the hard level.
+    pub(super) hard_since: Option<Timestamp>,
     /// What the sampler knows of the job, and since when.
     pub(super) sampled: SamplerReadings,
     sampled_at: Timestamp,
@@ -72,6 +75,7 @@ impl JobState {
             names: Arc::clone(&input.names),
             roster: Arc::clone(&input.roster),
             scoped: false,
+            hard_since: None,
             sampled: SamplerReadings::default(),
             sampled_at: at,
             cgroup: CgroupReadings::default(),
@@ -133,8 +137,19 @@ impl JobState {
     ) -> Observed {
         let own =
             |read: Option<(Timestamp, Reading)>| read.map(|(at, reading)| Aged::of(reading, now.since(at)));
-        let SamplerReadings { members, gpu, allocator, forecast, falls, save, growth, leak, alert, unfit } =
-            self.sampled;
+        let SamplerReadings {
+            members,
+            gpu,
+            allocator,
+            forecast,
+            falls,
+            save,
+            growth,
+            leak,
+            alert,
+            unfit,
+            ..
+        } = self.sampled;
         let age = now.since(self.sampled_at);
         let catching = self.checkpoint.catching;
         Observed {
@@ -160,11 +175,20 @@ impl JobState {
             ack: self.checkpoint.ack,
             alive: self.verification.alive,
             victims: self.verification.resident,
+            gives: None,
+            half_dead: self.verification.half_dead(),
             busy: self.pending.kills(),
             kill_waits: false,
             unfinished: false,
             fit: able && unfit.is_none() && (self.scoped || members.is_none_or(|members| members.count == 0)),
         }
+    }
+
+    /// What the end of the job's victims gives back: what the sampler knows, and where the job has a cgroup of its own, at most the
+    /// anonymous memory that the kernel counts there.
+    pub(super) fn gives(&self) -> Option<Bytes> {
+        let of_group = self.roster.group.as_ref().and_then(|_| self.cgroup.anonymous());
+        of_group.into_iter().chain(self.sampled.gives).min()
     }
 
     /// Whether the end of victims is to be awaited and no step awaits it: the last attempt failed a second ago or more.

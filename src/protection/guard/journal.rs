@@ -253,8 +253,8 @@ fn samples(
 }
 
 fn sample(at: Timestamp, subject: &Label, reading: Option<policy::Reading>) -> Sample {
-    let used = reading.map(|reading| reading.total.saturating_sub(reading.headroom));
-    Sample { at, subject: subject.clone(), used, limit: reading.map(|reading| reading.total) }
+    let used = reading.map(|reading| reading.room.used());
+    Sample { at, subject: subject.clone(), used, limit: reading.map(|reading| reading.room.limit) }
 }
 
 /// The readings that a transition is based on, for the audit log; returns their number.
@@ -272,8 +272,8 @@ fn read(target: &Target, moved: &JobTransition, out: &mut [Reading; 6]) -> usize
         };
         out[count] = Reading {
             what: WHAT[resource.place()],
-            value: reading.map(|reading| reading.value.headroom.value()),
-            threshold: reading.map(|reading| level.of(reading.value.total).value()),
+            value: reading.map(|reading| reading.value.headroom().value()),
+            threshold: reading.map(|reading| level.of(reading.value.room.limit).value()),
             age_seconds: reading.map(|reading| reading.age.as_secs_f64()),
         };
         count += 1;
@@ -294,12 +294,12 @@ fn read(target: &Target, moved: &JobTransition, out: &mut [Reading; 6]) -> usize
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::room::Room;
     use crate::model::units::Bytes;
 
     #[test]
     fn an_unknown_reading_is_a_gap_and_an_absent_one_is_nothing() {
-        let reading =
-            policy::Reading { headroom: Bytes::new(10), total: Bytes::new(80), fast: None, slow: None };
+        let reading = policy::Reading::of(Room::new(Bytes::new(10), Bytes::new(80)));
         let subjects = target_subjects("train");
         let found = |readings| {
             let all = samples(&subjects, Timestamp::from_secs(7), readings);

@@ -11,6 +11,7 @@ pub mod drill;
 mod foresight;
 mod guard_log;
 pub mod guard_loop;
+mod holders;
 pub mod input;
 pub mod input_builder;
 mod job_slots;
@@ -35,6 +36,7 @@ use std::time::Duration;
 
 use self::alerts::Alerts;
 use self::guard_loop::{Executors, GuardLoop};
+use self::holders::Unhelped;
 use self::input::{GuardInput, SLOTS};
 use self::input_builder::InputBuilder;
 use self::journal::{GuardJournal, Journal};
@@ -129,6 +131,7 @@ impl Reporter for GuardState {
 pub struct Feed {
     input_builder: InputBuilder,
     exits: SharedExits,
+    unhelped: Unhelped,
     shared: Arc<GuardState>,
 }
 
@@ -138,11 +141,12 @@ impl Feed {
         self.look_at(frame.at, &frame.outlook, facts);
     }
 
-    fn look_at(&mut self, at: Timestamp, outlook: &Outlook, facts: &Facts) {
+    fn look_at(&mut self, at: Timestamp, outlook: &Outlook, sampled: &Facts) {
         let report = self.shared.newest();
-        if let Some(facts) = self.input_builder.look(at, outlook, facts, &self.shared.alerts, &report) {
+        if let Some(facts) = self.input_builder.look(at, outlook, sampled, &self.shared.alerts, &report) {
             self.shared.run_requests.jobs_are(&facts);
             lock(&self.shared.names).clone_from(&self.input_builder.names);
+            self.unhelped.tell(&report, &self.input_builder.names, outlook, sampled);
             let jobs = facts.slots.iter().flatten();
             let targets = &self.shared.targets;
             let watched = jobs.map(|slot| (&targets[slot.target].name, slot.user, &*slot.roster.largest));
@@ -282,7 +286,10 @@ impl Guard {
         watch.run_requests = Arc::clone(run_requests);
         // The rate limits outlast a restart and a reload.
         watch.recall(&ends);
-        Ok(Some((watch, Feed { input_builder, exits: Arc::clone(&records.exits), shared })))
+        Ok(Some((
+            watch,
+            Feed { input_builder, exits: Arc::clone(&records.exits), unhelped: Unhelped::default(), shared },
+        )))
     }
 
     /// Whether the guard has made a round within the last 15 s.

@@ -24,8 +24,9 @@ pub(super) fn json(
     for resource in Resource::ALL {
         if let Some(reading) = moved.observed.reading(resource) {
             let value = serde_json::json!({
-                "headroom_bytes": reading.value.headroom,
-                "total_bytes": reading.value.total,
+                "headroom_bytes": reading.value.headroom(),
+                "total_bytes": reading.value.room.limit,
+                "swap_bytes": reading.value.room.swap,
                 "age_seconds": reading.age.as_secs_f64(),
             });
             resources.insert(resource.label().to_owned(), value);

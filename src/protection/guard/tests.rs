@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use expect_test::{Expect, expect};
 
-use super::guard_loop::{Executors, GuardLoop};
+use super::guard_loop::{CONFIRMED_AFTER, Executors, GuardLoop};
 use super::input::{GuardInput, JobInput, SLOTS, SamplerReadings};
 use super::job_state::JobState;
 use super::journal::{CompletedStep, JobTransition, Journal};
@@ -249,7 +249,7 @@ impl World {
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("memory.max"), format!("{}\n", 1024 * MIB)).unwrap();
         std::fs::write(folder.join("memory.current"), format!("{}\n", mib * MIB)).unwrap();
-        std::fs::write(folder.join("memory.stat"), "anon 1\ninactive_file 0\n").unwrap();
+        std::fs::write(folder.join("memory.stat"), format!("anon {}\ninactive_file 0\n", mib * MIB)).unwrap();
     }
 
     fn facts(&self, pids: &[u32], first: bool) -> GuardInput {
@@ -283,6 +283,7 @@ impl World {
             processes: None,
             sampled: SamplerReadings {
                 members: Some(Members { count, catching: None }),
+                gives: Some(Bytes::new(8 << 30)),
                 ..SamplerReadings::default()
             },
         });
@@ -301,6 +302,11 @@ impl World {
             let step = self.now.get().plus(Duration::from_millis(100));
             now.set(step);
             pause = self.watch.round(&|| now.get());
+            if pause == CONFIRMED_AFTER {
+                // Read again before it kills.
+                now.set(now.get().plus(pause));
+                pause = self.watch.round(&|| now.get());
+            }
         }
         pause
     }
@@ -352,10 +358,17 @@ fn a_job_is_asked_for_a_checkpoint_and_then_terminated() {
 }
 
 #[test]
-fn the_hard_level_kills_in_the_same_round() {
+fn the_hard_level_kills_at_its_second_reading() {
     let mut world = World::new("", false);
     world.tell(&[10, 11], true);
     world.rounds(3);
+    world.notes.take();
+    world.uses(1020);
+    let now = world.now.get();
+    assert_eq!(world.watch.round(&|| now), CONFIRMED_AFTER);
+    world.uses(100);
+    world.rounds(3);
+    assert_eq!(world.state(), Some(State::Ok), "one reading is no fact");
     world.notes.take();
     world.uses(1020);
     world.rounds(1);

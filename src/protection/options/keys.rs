@@ -10,7 +10,7 @@ use super::signals;
 use super::target::Victims;
 use crate::model::setting::{self, Opt, OptKind, Setting, Value};
 use crate::model::units::Amount;
-use crate::protection::policy::{Mode, Rung};
+use crate::protection::policy::{Mode, Rung, SwapCounts};
 use crate::protection::types::step::{MarkerKind, SignalNumber};
 
 /// The section `protection`. Only configured targets are acted on, and only when both the target's mode and this mode
@@ -84,6 +84,10 @@ crate::options! {
         /// Levels of the memory that the job's allocator can still allocate, where the job reports it. Disabled by
         /// default.
         allocator: Left;
+        /// Whether free swap counts as memory that is left: `count` (a level is crossed where memory and swap are both at or below it),
+        /// `warn` (the same, and a job that has only swap left is warned of), or `ignore` (a job that should not swap: the soft level
+        /// is one of memory alone, the hard level still counts swap).
+        swap: SwapCounts = count;
         /// Memory above the soft level that must be left before the shortage counts as over, as a size or a percentage.
         hysteresis: Option<Amount> = "2%";
         /// Time for which the soft level must be crossed, or exhaustion predicted, before the escalation begins. Where the soft
@@ -276,6 +280,7 @@ crate::choice! {
 crate::words!(Mode, Mode::LABELS, Mode::of_label);
 // With the first word, a trigger is ignored.
 crate::words!(Option<Rung>, &words::<6>("ignore", Rung::LABELS), |word| Some(Rung::of_label(word)));
+crate::words!(SwapCounts, SwapCounts::LABELS, SwapCounts::of_label);
 crate::words!(Victims, Victims::LABELS, Victims::of_label);
 crate::words!(Option<AskedRanks>, &words::<4>("preset", AskedRanks::LABELS), |word| Some(
     AskedRanks::of_label(word)

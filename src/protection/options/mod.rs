@@ -173,6 +173,7 @@ fn limits(keys: &keys::Target, most: Mode, frame_age: Duration) -> Limits {
             levels(allocator.soft, allocator.hard, frame_age),
         ],
         of_pool: host_levels(if has_default { OF_POOL } else { DEFAULT }),
+        swap: keys.swap,
         hysteresis: keys.hysteresis.unwrap_or(Amount::Share(0.0)),
         for_time: keys.r#for,
         clear_for: keys.clear_for,

@@ -82,7 +82,7 @@ fn every_mistake_has_its_line() {
             f:25: protection.targets[4].cgroup_headroom.hard: is not below `soft`, so the job would be killed before a checkpoint is requested
             f:26: protection.targets[4].hook.program: `bin/x` is not an absolute path
             f:27: protection.targets[4].webhook: `localhost` has no scheme; write http:// or https:// before it
-            f:28: protection.targets[4].pauze: unknown key; known here: name, mode, workload, cgroup, allow_users, victims, max_state, host, memory_limit, cgroup_headroom, gpu, allocator, hysteresis, for, clear_for, forecast, leak, alert, hook, raise, freeze, checkpoint, term_grace, kill_margin, verify_timeout, cooldown, max_kills_per_hour, hard_ignores_limits, webhook
+            f:28: protection.targets[4].pauze: unknown key; known here: name, mode, workload, cgroup, allow_users, victims, max_state, host, memory_limit, cgroup_headroom, gpu, allocator, swap, hysteresis, for, clear_for, forecast, leak, alert, hook, raise, freeze, checkpoint, term_grace, kill_margin, verify_timeout, cooldown, max_kills_per_hour, hard_ignores_limits, webhook
             f:29: protection.targets[5].name: is empty
             f:31: protection.targets[5].host.soft: is empty, and nothing else is watched either
             f:33: protection.targets[5].forecast.warn_within: is shorter than forecast.soft_within

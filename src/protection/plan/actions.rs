@@ -46,14 +46,14 @@ fn raise(input: &PlanInput<'_>, out: &mut Plan) {
         observed.reading(Resource::Cgroup),
         observed.reading(Resource::Host),
     ) {
-        let from = limit.value.total;
+        let from = limit.value.room.limit;
         // What is left below the limit now can be used too.
-        let available = host.value.headroom.saturating_sub(limit.value.headroom);
-        let lacking = lacking(input, limit.value.headroom, from).min(from);
+        let available = host.value.room.memory.saturating_sub(limit.value.room.memory);
+        let lacking = lacking(input, limit.value.headroom(), from).min(from);
         if too_large && lacking == Bytes::ZERO {
             return;
         }
-        if let Some(to) = raise.limit(from, lacking, available, host.value.total) {
+        if let Some(to) = raise.limit(from, lacking, available, host.value.room.limit) {
             out.push(input, Work::Raise { group, limited, from, to });
         }
     }

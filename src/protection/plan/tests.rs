@@ -224,7 +224,7 @@ fn a_limit_is_raised_for_a_shortage_below_it_where_the_host_has_memory() {
     let observed = |available| {
         let mut observed = Observed::default();
         for (resource, headroom, total) in [(Resource::Host, available, 100), (Resource::Cgroup, 1, 40)] {
-            let reading = Reading { headroom: gib(headroom), total: gib(total), fast: None, slow: None };
+            let reading = Reading::of(crate::model::room::Room::new(gib(headroom), gib(total)));
             observed.readings[resource.place()] = Some(Aged::now(reading));
         }
         observed.groups.add(9);

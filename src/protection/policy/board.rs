@@ -3,12 +3,15 @@
 //! Each slot has one escalation: a target that names several jobs has one for each. Slots are stepped in order, and
 //! each step sees what the steps before it decided, so that one shortage terminates one job.
 
+use super::condition::{Condition, Truth};
 use super::escalation::Escalation;
 use super::gate::Gate;
-use super::observed::Observed;
+use super::observed::{Observed, Resource};
 use super::rate::Rate;
-use super::transition::{Mode, Transition};
+use super::transition::{Mode, Reason, Transition};
+use crate::model::limited_groups::LimitedGroups;
 use crate::model::time::Timestamp;
+use crate::model::units::Bytes;
 use crate::protection::types::rung::State;
 
 /// The job in a slot.
@@ -37,6 +40,10 @@ pub struct Board {
     slots: Vec<Option<Occupied>>,
     /// The growth of the jobs, as last observed.
     growth: Vec<Option<f64>>,
+    /// What the end of the jobs gives back, as last observed, and the limited cgroups that it counts towards.
+    gives: Vec<Option<(Bytes, LimitedGroups)>>,
+    /// The host's memory and a cgroup limit of which the end of a job gave nothing back, while the shortage lasts.
+    futile: (bool, Option<u64>),
     /// By target, over all its jobs.
     rates: Vec<Rate>,
     host: Rate,
@@ -47,7 +54,14 @@ impl Board {
     /// that of the host.
     pub fn new(slots: usize, most: impl IntoIterator<Item = u32>, host: u32) -> Self {
         let rates = most.into_iter().map(|most| Rate::new(most, slots)).collect();
-        Self { slots: vec![None; slots], growth: vec![None; slots], rates, host: Rate::new(host, slots) }
+        Self {
+            slots: vec![None; slots],
+            growth: vec![None; slots],
+            gives: vec![None; slots],
+            futile: (false, None),
+            rates,
+            host: Rate::new(host, slots),
+        }
     }
 
     /// Fills or empties a slot; returns its former content, so that nothing is freed here.
@@ -59,7 +73,7 @@ impl Board {
             occupied.as_ref().is_none_or(|occupied| occupied.target < self.rates.len()),
             "a target of the board"
         );
-        self.growth[slot] = None;
+        (self.growth[slot], self.gives[slot]) = (None, None);
         let before = std::mem::replace(&mut self.slots[slot], occupied);
         for (target, rate) in self.rates.iter_mut().enumerate() {
             let own = self.slots.iter().flatten().filter(|occupied| occupied.target == target);
@@ -115,14 +129,26 @@ impl Board {
     /// What the other slots leave for this one: whether another job is terminating within its time limit, so that memory
     /// will be freed, also below the limit of the cgroup `least`. In mode observe none is.
     fn gate(&self, but: usize, now: Timestamp, least: Option<u64>, left: u32) -> Gate {
-        let mut gate = Gate { busy: false, below_the_limit: false, yields: false, left };
+        let mut gate = Gate { left, ..Gate::OPEN };
+        gate.host.futile = self.futile.0;
+        gate.limit.futile = least.is_some() && self.futile.1 == least;
         let of = self.slots[but].as_ref().map(|own| own.target);
         for (place, slot) in self.slots.iter().enumerate() {
             let Some(Occupied { escalation, target, .. }) = slot else { continue };
+            let mode = escalation.limits().mode;
+            if let Some((bytes, groups)) = self.gives[place].filter(|_| mode == Mode::Enforce || place == but)
+            {
+                if escalation.limits().levels[Resource::Host.place()].is_some() {
+                    gate.host.add(bytes);
+                }
+                if least.is_some_and(|least| groups.contain(least)) {
+                    gate.limit.add(bytes);
+                }
+            }
             let asked = matches!(escalation.state(), State::Soft | State::Checkpoint);
             let faster = self.growth[place].zip(self.growth[but]).is_some_and(|(its, own)| its > own);
             gate.yields |= place != but && of == Some(*target) && asked && faster;
-            if place != but && escalation.ending(now) && escalation.limits().mode == Mode::Enforce {
+            if place != but && escalation.ending(now) && mode == Mode::Enforce {
                 gate.busy = true;
                 gate.below_the_limit |= least.is_some_and(|group| escalation.is_below(group));
             }
@@ -136,9 +162,22 @@ impl Board {
         let occupied = self.slots[slot].as_ref()?;
         let max_age = occupied.escalation.limits().forecast.max_age;
         self.growth[slot] = observed.growth.filter(|growth| growth.age <= max_age).map(|growth| growth.value);
+        self.gives[slot] = observed.gives.map(|gives| (gives, observed.groups));
         let gate = self.gate(slot, now, observed.groups.least(), of_target.min(of_host));
         let Occupied { target, user, escalation } = self.slots.get_mut(slot)?.as_mut()?;
-        let transition = escalation.step(now, observed, gate)?;
+        let transition = escalation.step(now, observed, gate);
+        let over = |resource| escalation.conditions().get(Condition::levels(resource).0) == Truth::NotMet;
+        if over(Resource::Host) {
+            self.futile.0 = false;
+        }
+        if over(Resource::Cgroup) {
+            self.futile.1.take_if(|group| observed.groups.least() == Some(*group));
+        }
+        let transition = transition?;
+        if transition.reason == Reason::NotBack {
+            let (host, group) = escalation.futile();
+            self.futile = (self.futile.0 || host, group.or(self.futile.1));
+        }
         if transition.counts {
             let enforces = escalation.limits().mode == Mode::Enforce;
             self.rates[*target].count(now, *user);
@@ -158,6 +197,7 @@ mod tests {
     use super::super::transition::Reason;
     use super::*;
     use crate::model::checkpoint::CheckpointState;
+    use crate::model::room::Room;
     use crate::model::units::Bytes;
     use crate::protection::policy::Limits;
     use std::time::Duration;
@@ -165,9 +205,9 @@ mod tests {
     /// Less memory than the hard level is left below the limit.
     fn short() -> Observed {
         let (headroom, total) = (Bytes::ZERO, Bytes::new(8 * GIB));
-        let mut observed = Observed { fit: true, ..Observed::default() };
+        let mut observed = Observed { fit: true, gives: Some(Bytes::new(8 * GIB)), ..Observed::default() };
         observed.readings[Resource::Cgroup.place()] =
-            Some(Aged::now(Reading { headroom, total, fast: None, slow: None }));
+            Some(Aged::now(Reading::of(Room::new(headroom, total))));
         observed.members = Some(Aged::now(Members { count: 1, catching: None }));
         observed
     }
@@ -201,9 +241,9 @@ mod tests {
                 let escalation = Escalation::new(of.clone(), now);
                 board.set_slot(slot, Some(Occupied { target: 0, user: None, escalation }));
             }
-            let mut observed = Observed { fit: true, ..Observed::default() };
-            let reading =
-                Reading { headroom: Bytes::new(GIB), total: Bytes::new(8 * GIB), fast: None, slow: None };
+            let mut observed =
+                Observed { fit: true, gives: Some(Bytes::new(8 * GIB)), ..Observed::default() };
+            let reading = Reading::of(Room::new(Bytes::new(GIB), Bytes::new(8 * GIB)));
             observed.readings[Resource::Host.place()] = Some(Aged::now(reading));
             observed.members = Some(Aged::now(Members { count: 1, catching: Some(1) }));
             let mut ended = None;
@@ -216,6 +256,98 @@ mod tests {
                 }
             }
             assert_eq!(ended, Some(ends), "{growth:?}");
+        }
+    }
+
+    /// Which of some jobs are ended at the hard level of the host, of whose 64 GiB one is left; each gives back so much, and a
+    /// victim so much of it, with the growth of each.
+    fn ended(gives: &[u64], returns: u64, growth: &[f64]) -> Vec<usize> {
+        let mut now = Timestamp::from_secs(100);
+        let mut levels = limits().levels;
+        let cgroup = levels[Resource::Cgroup.place()].take();
+        levels[Resource::Host.place()] = cgroup;
+        let of = Limits { levels, max_kills_per_hour: 50, ..limits() };
+        let mut board = Board::new(gives.len(), [50], 50);
+        for slot in 0..gives.len() {
+            let escalation = Escalation::new(of.clone(), now);
+            board.set_slot(slot, Some(Occupied { target: 0, user: None, escalation }));
+        }
+        // 512 MiB are left, and 1.5 GiB are lacking below the soft level.
+        let (mut left, mut ended) = (GIB / 2, Vec::new());
+        for _ in 0..600 {
+            now = now.plus(Duration::from_millis(100));
+            for (slot, gives) in gives.iter().enumerate() {
+                let gone = ended.contains(&slot);
+                let mut observed =
+                    Observed { fit: true, gives: Some(Bytes::new(*gives)), ..Observed::default() };
+                observed.absent[Resource::Cgroup.place()] = true;
+                observed.readings[Resource::Host.place()] =
+                    Some(Aged::now(Reading::of(Room::new(Bytes::new(left), Bytes::new(64 * GIB)))));
+                observed.growth = growth.get(slot).map(|growth| Aged::now(*growth));
+                observed.members = Some(Aged::now(Members { count: u32::from(!gone), catching: None }));
+                observed.alive = gone.then_some(0);
+                let moved = board.step(slot, now, &observed);
+                if moved.is_some_and(|moved| moved.to == State::Kill) {
+                    ended.push(slot);
+                    left += returns;
+                }
+            }
+        }
+        ended
+    }
+
+    #[test]
+    fn a_job_is_ended_only_where_that_helps() {
+        const MIB: u64 = 1 << 20;
+        assert!(
+            ended(&[30 * MIB; 4], 30 * MIB, &[]).is_empty(),
+            "all together hold a tenth of what is lacking"
+        );
+        assert_eq!(
+            ended(&[30 * MIB, 4 * GIB], 4 * GIB, &[]),
+            [1],
+            "only the large one holds what is lacking"
+        );
+        assert_eq!(
+            ended(&[GIB; 3], GIB, &[]),
+            [1],
+            "each gives back its share, once what others hold is known"
+        );
+    }
+
+    #[test]
+    fn after_an_end_that_gave_nothing_back_only_a_job_that_grows_is_ended() {
+        assert_eq!(ended(&[4 * GIB; 3], 0, &[]), [0]);
+        assert_eq!(ended(&[4 * GIB; 3], 0, &[0.0, 0.0, 1e9]), [0, 2]);
+    }
+
+    #[test]
+    fn a_job_that_has_lost_processes_to_sigterm_is_ended_whole() {
+        for (half_dead, expected) in [
+            (Some(true), (State::Kill, Reason::HalfDead)),
+            (Some(false), (State::Cooldown, Reason::Recovered)),
+            (None, (State::Cooldown, Reason::Recovered)),
+        ] {
+            let mut now = Timestamp::from_secs(100);
+            let mut board = Board::new(1, [3], 5);
+            board.set_slot(
+                0,
+                Some(Occupied { target: 0, user: None, escalation: Escalation::new(limits(), now) }),
+            );
+            let mut moves = Vec::new();
+            for _ in 0..1_000 {
+                now = now.plus(Duration::from_millis(100));
+                let ends = moves.iter().any(|(to, _)| *to == State::Term);
+                let left = if ends { 6 * GIB } else { GIB };
+                let mut observed = Observed { half_dead: half_dead.filter(|_| ends), ..short() };
+                observed.readings[Resource::Cgroup.place()] =
+                    Some(Aged::now(Reading::of(Room::new(Bytes::new(left), Bytes::new(8 * GIB)))));
+                observed.members = Some(Aged::now(Members { count: 2, catching: Some(1) }));
+                observed.ack = Some(Ack { kind: CheckpointState::Saved, at: now });
+                moves.extend(board.step(0, now, &observed).map(|moved| (moved.to, moved.reason)));
+            }
+            let term = moves.iter().position(|(to, _)| *to == State::Term).unwrap();
+            assert_eq!(moves[term + 1], expected, "{moves:?}");
         }
     }
 

@@ -101,6 +101,8 @@ named! {
         RateLeft = "rate_left",
         /// No other target is freeing a shared resource.
         AloneOnHost = "alone_on_host",
+        /// Ending the job gives back what is lacking below each crossed level, or its share of it.
+        Helps = "helps",
         /// All victims have ended.
         VictimsGone = "victims_gone",
     }

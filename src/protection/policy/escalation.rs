@@ -17,11 +17,15 @@ use super::transition::{Reason, Transition};
 use crate::model::checkpoint::CheckpointState;
 use crate::model::limited_groups::LimitedGroups;
 use crate::model::time::Timestamp;
+use crate::model::units::Bytes;
 use crate::protection::types::rung::{Rung, State};
 
 /// The fast rate contains a burst for a second after its end, so that a job that has just loaded its data is not
 /// killed. A burst that continues reaches the hard level first.
 const BURST: Duration = Duration::from_millis(1_500);
+
+/// Time within which the victims of SIGTERM are counted after its time limit.
+const COUNTED_WITHIN: Duration = Duration::from_secs(1);
 
 /// One shortage, from its first transition to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +49,9 @@ struct Incident {
     resource: Option<Resource>,
     /// The limited cgroups of the job when it was last sent SIGTERM or SIGKILL.
     groups: LimitedGroups,
+    /// What was left when it was first sent one of them, by [`Resource::place`], and what its end was to give back, in bytes.
+    left_then: [Option<Bytes>; 4],
+    gives_then: Bytes,
 }
 
 impl Incident {
@@ -77,6 +84,8 @@ pub struct Escalation {
     withheld: bool,
     /// Whether a kill was decided in the last step that could not begin.
     kill_waits: bool,
+    /// The resources of which the end of its last victims gave nothing back.
+    futile: (bool, Option<u64>),
     /// Whether the limits are those of a pool.
     is_pool: bool,
     conditions: Conditions,
@@ -98,6 +107,7 @@ impl Escalation {
             asked: None,
             withheld: false,
             kill_waits: false,
+            futile: (false, None),
             is_pool: false,
             conditions: Conditions::default(),
             limits,
@@ -123,6 +133,11 @@ impl Escalation {
     /// The conditions of the last step.
     pub const fn conditions(&self) -> &Conditions {
         &self.conditions
+    }
+
+    /// The resources of which the end of its last victims gave nothing back: the host's memory, and a cgroup limit.
+    pub const fn futile(&self) -> (bool, Option<u64>) {
+        self.futile
     }
 
     /// Whether the last step would have killed, if the kill could have begun.
@@ -219,7 +234,7 @@ impl Escalation {
             State::Ok | State::Warn => self.quiet(now, judged, empty),
             State::Soft => self.soft(now, judged, empty),
             State::Checkpoint => self.checkpoint(now, observed, judged, empty),
-            State::Term => self.term(now, judged),
+            State::Term => self.term(now, observed, judged),
             State::Cooldown => self.cooldown(now, judged, empty),
             State::Disarmed | State::Blind | State::Kill | State::Verify => None,
         }
@@ -321,7 +336,7 @@ impl Escalation {
         Some((State::Term, reason))
     }
 
-    fn term(&mut self, now: Timestamp, judged: &Judged) -> Option<(State, Reason)> {
+    fn term(&mut self, now: Timestamp, observed: &Observed, judged: &Judged) -> Option<(State, Reason)> {
         if let Some(kill) = self.no_time(now, judged) {
             return Some(kill);
         }
@@ -331,9 +346,16 @@ impl Escalation {
         if !over {
             return None;
         }
+        if observed.half_dead == Some(true) && self.limits.max_state == Some(Rung::Kill) {
+            // What is left of it waits for the processes that have ended, and holds its memory and GPUs.
+            return Some((State::Kill, Reason::HalfDead));
+        }
         if judged.back {
-            // The job has received SIGTERM and the shortage is over: it may take longer.
-            return Some((State::Cooldown, Reason::Recovered));
+            // The job has received SIGTERM and the shortage is over: it may take longer. How many of its processes have ended is known
+            // shortly after the time limit.
+            let counted =
+                observed.half_dead.is_some() || now.since(begun) >= self.limits.term_grace + COUNTED_WITHIN;
+            return counted.then_some((State::Cooldown, Reason::Recovered));
         }
         if judged.held_up {
             // Another target is being ended for a shared shortage. That can happen only after this target was in BLIND for
@@ -392,6 +414,10 @@ impl Escalation {
             }
             counts =
                 matches!(to, State::Term | State::Kill) && !std::mem::replace(&mut incident.counted, true);
+            if counts {
+                incident.left_then = observed.readings.map(|reading| Some(reading?.value.headroom()));
+                incident.gives_then = observed.gives.unwrap_or_default();
+            }
             // They may be unknown at the first of the two.
             if matches!(to, State::Term | State::Kill) && observed.groups.least().is_some() {
                 incident.groups = observed.groups;
@@ -399,6 +425,9 @@ impl Escalation {
         }
         if ask {
             self.asked = Some(now);
+        }
+        if reason == Reason::NotBack {
+            self.futile = self.not_given_back(observed);
         }
         // The end of an incident by the rate limit has already been reported.
         self.withheld = to == State::Disarmed && (reason == Reason::Withheld || from.acts());

@@ -6,16 +6,20 @@ use std::time::Duration;
 
 use super::condition::{Condition, Conditions, Truth};
 use super::gate::Gate;
-use super::limits::{Levels, Limits, Trigger};
+use super::limits::{Levels, Limits, SwapCounts, Trigger};
 use super::observed::{Aged, Observed, Reading, Resource};
 use super::transition::{Mode, Reason};
 use crate::model::outlook::Tte;
+use crate::model::room;
 use crate::model::units::Bytes;
 use crate::protection::types::rung::Rung;
 
 /// Memory that is freed faster than this, in bytes per second, belongs to the victim: a teardown frees over 1 GiB per
 /// second, and a hundredth of that is still above the noise of a host.
 const RETURNING: f64 = 10.0 * 1_048_576.0;
+
+/// A job that grows faster than this, in bytes per second, is not one that merely waits.
+const GROWS: f64 = 1_048_576.0;
 
 /// The result of evaluating one step.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,6 +58,8 @@ struct Level {
     returning: bool,
     /// Memory left above the hard level.
     above_hard: Bytes,
+    /// Memory that is missing until the soft level is not crossed, in bytes.
+    lacking: Bytes,
     /// Seconds at the faster and at the slower rate.
     fast: Option<f64>,
     slow: Option<f64>,
@@ -65,7 +71,9 @@ struct Level {
 pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
     let mut judged = Judged { back: true, held_up: gate.busy, ..Judged::default() };
     let (mut fresh, mut seen) = (true, false);
-    let mut waits = false;
+    let (mut waits, mut helps) = (false, Truth::Unasked);
+    let own = observed.gives;
+    let grows = observed.growth.is_some_and(|growth| growth.value >= GROWS);
     let mut slow: Option<f64> = None;
     let (mut save_fits, mut save_left) = (None, None);
     let recent = observed.falls.filter(|falls| falls.age <= limits.forecast.max_age);
@@ -96,10 +104,18 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
         }
         let held_up = gate.waits_for(resource);
         waits |= held_up && (level.soft || level.hard);
-        if level.hard && !held_up && judged.hard.is_none() {
+        let end_helps = gate
+            .givers(resource)
+            .is_none_or(|givers| own.is_some_and(|own| givers.helps(own, level.lacking, grows)));
+        if level.soft || level.hard {
+            helps = if end_helps { helps.max(Truth::Met) } else { Truth::NotMet };
+        }
+        if level.hard && !held_up && end_helps && judged.hard.is_none() {
             judged.hard = Some(resource);
         }
-        if level.soft {
+        if level.soft && !end_helps {
+            judged.warn = Some(Reason::WouldNotHelp(resource));
+        } else if level.soft {
             judged.low = true;
             judged.held_up &= held_up;
             if resource == Resource::Cgroup && !held_up {
@@ -143,6 +159,7 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
     let members = observed.members.map(|members| members.value);
     conditions.set(Condition::HasMembers, Truth::known(members.map(|members| members.count > 0)));
     conditions.set(Condition::AloneOnHost, Truth::of(!waits));
+    conditions.set(Condition::Helps, helps);
     conditions.set(Condition::RateLeft, Truth::of(gate.left > 0));
     let catching = members.and_then(|members| members.catching);
     conditions.set(Condition::SaveFits, save_fits.map_or(Truth::Unasked, Truth::of));
@@ -254,24 +271,31 @@ fn seconds_left(limits: &Limits, observed: &Observed, slow: Option<f64>) -> Opti
     recent_forecast(limits, observed).map_or(slow, |forecast| forecast.map(|forecast| forecast.p50))
 }
 
-/// A reading compared with its levels; absent where it is missing, too old, or larger than the total.
+/// A reading compared with its levels; absent where it is missing, too old, or impossible.
 fn level(limits: &Limits, levels: &Levels, reading: Option<&Aged<Reading>>) -> Option<Level> {
     let Aged { value, age } = reading?;
-    let Reading { headroom, total, fast, slow } = *value;
-    if *age > levels.max_age || total.get() == 0 || headroom > total {
+    let Reading { room, fast, slow } = *value;
+    if *age > levels.max_age || room.is_implausible() {
         return None;
     }
-    let soft = levels.soft.of(total);
-    let hard = levels.hard.map(|hard| hard.of(total));
-    let near = soft.saturating_add(limits.hysteresis.of(total)).min(total);
+    let headroom = room.left();
+    let counted = |counts: bool| if counts { room } else { room.without_swap() };
+    let escalates = counted(limits.swap != SwapCounts::Ignore);
+    let warns = counted(limits.swap == SwapCounts::Count);
+    let soft = escalates.level(levels.soft);
+    let hard = levels.hard.map(|hard| room.level(hard));
+    // At the very top nothing is near.
+    let near = warns.level(levels.soft).plus(warns.level(limits.hysteresis));
+    let near = warns.is_within(near) && (warns.memory < warns.limit || escalates.is_within(soft));
     let grows = |rate: Option<f64>| rate.filter(|rate| *rate > 0.0);
     let until = |rate: Option<f64>| grows(rate).map(|rate| seconds(headroom.get(), rate));
     Some(Level {
-        soft: headroom <= soft,
-        half: headroom.get() <= soft.get().midpoint(hard.map_or(0, Bytes::get)),
-        hard: hard.is_some_and(|hard| headroom <= hard),
-        near: headroom < near || headroom <= soft,
-        above_hard: headroom.saturating_sub(hard.unwrap_or(Bytes::ZERO)),
+        soft: escalates.is_within(soft),
+        half: escalates.is_within(soft.halfway(hard.unwrap_or(room::Level::EXHAUSTED))),
+        hard: hard.is_some_and(|hard| room.is_within(hard)),
+        near: near || escalates.is_within(soft),
+        above_hard: headroom.saturating_sub(hard.map_or(Bytes::ZERO, room::Level::memory)),
+        lacking: escalates.lacking(soft),
         returning: fast.is_some_and(|rate| rate <= -RETURNING),
         fast: until(fast),
         slow: until(slow),

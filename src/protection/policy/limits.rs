@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::observed::Resource;
 use super::transition::Mode;
+use crate::model::names::named;
 use crate::model::units::Amount;
 use crate::protection::types::rung::Rung;
 
@@ -20,6 +21,21 @@ pub struct Levels {
     pub hard: Option<Amount>,
     /// An older reading triggers nothing.
     pub max_age: Duration,
+}
+
+named! {
+    /// Whether free swap counts as memory that is left.
+    #[derive(Default, serde::Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum SwapCounts {
+        /// It counts: a level is crossed where memory and swap are at or below it.
+        #[default]
+        Count = "count",
+        /// It counts, and a job below whose soft level of memory only swap is left is warned of.
+        Warn = "warn",
+        /// It does not count for the soft level. The hard level counts it, so that no state is skipped.
+        Ignore = "ignore",
+    }
 }
 
 /// The limits of a trigger other than a level.
@@ -42,6 +58,8 @@ pub struct Limits {
     pub levels: [Option<Levels>; 4],
     /// The levels of the host where GPUs use its memory.
     pub of_pool: Option<Levels>,
+    /// Whether swap counts as left.
+    pub swap: SwapCounts,
     /// Memory above the soft level that must be left before the shortage counts as over.
     pub hysteresis: Amount,
     /// Time for which a trigger must hold before the escalation begins.

@@ -23,7 +23,7 @@ pub use condition::{Condition, Conditions, Truth};
 pub use escalation::Escalation;
 pub use flow::Flow;
 pub use gate::Gate;
-pub use limits::{Levels, Limits, Trigger};
+pub use limits::{Levels, Limits, SwapCounts, Trigger};
 pub use observed::{Ack, Aged, Members, Observed, Reading, Resource};
 pub use transition::{Mode, Reason, Transition};
 

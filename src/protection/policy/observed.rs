@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::model::limited_groups::LimitedGroups;
 use crate::model::outlook::Tte;
+use crate::model::room::Room;
 use crate::model::time::Timestamp;
-use crate::model::units::Bytes;
+use crate::model::units::{Amount, Bytes};
 use crate::protection::types::rung::Rung;
 
 named! {
@@ -42,6 +43,23 @@ pub struct Aged<T> {
     pub age: Duration,
 }
 
+impl Reading {
+    /// A reading before rates are known.
+    pub const fn of(room: Room) -> Self {
+        Self { room, fast: None, slow: None }
+    }
+
+    /// Bytes until it is exhausted.
+    pub const fn headroom(&self) -> Bytes {
+        self.room.left()
+    }
+
+    /// Whether no more than an amount is left; see [`Room::level`].
+    pub fn is_within(&self, amount: Amount) -> bool {
+        self.room.is_within(self.room.level(amount))
+    }
+}
+
 impl<T> Aged<T> {
     /// A value of age zero.
     pub const fn now(value: T) -> Self {
@@ -57,10 +75,8 @@ impl<T> Aged<T> {
 /// The memory left of one resource.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reading {
-    /// Bytes until it is exhausted.
-    pub headroom: Bytes,
-    /// Total bytes.
-    pub total: Bytes,
+    /// What is left.
+    pub room: Room,
     /// Rate of growth over about 1 s, in bytes per second; absent before it is known.
     pub fast: Option<f64>,
     /// Rate of growth over 30 s, in bytes per second; absent before it is known.
@@ -114,6 +130,12 @@ pub struct Observed {
     pub members: Option<Aged<Members>>,
     /// The newest acknowledgement.
     pub ack: Option<Ack>,
+    /// The memory that the end of the victims gives back to the host and to the limits above them, in bytes: what only they hold,
+    /// without files and tmpfs. Absent where that is not known.
+    pub gives: Option<Bytes>,
+    /// Whether some of the victims that received SIGTERM have ended and others have not; absent before they were counted at the end of
+    /// its time limit.
+    pub half_dead: Option<bool>,
     /// Victims that have not ended; absent before there are any, or where that is unknown.
     pub alive: Option<u32>,
     /// Resident memory of the victims when they were killed.

@@ -32,6 +32,8 @@ pub enum Reason {
     Level(Resource),
     /// A resource is near its soft level.
     Near(Resource),
+    /// The soft level of a resource is crossed, and the end of the job would not give back what is lacking.
+    WouldNotHelp(Resource),
     /// Exhaustion is predicted.
     Forecast,
     /// It is predicted that a checkpoint can no longer be saved soon.
@@ -62,6 +64,8 @@ pub enum Reason {
     Killed,
     /// The job has ended after a checkpoint request, which its framework does after it has saved.
     SavedAndGone,
+    /// Some processes of the job have ended after SIGTERM and others have not: the job cannot continue.
+    HalfDead,
     /// All victims have ended.
     Gone,
     /// The shortage is over.
@@ -99,6 +103,10 @@ impl Reason {
             Self::Hard(_) => ("hard_level", "the hard level of {} memory is crossed"),
             Self::Level(_) => ("soft_level", "the soft level of {} memory is crossed"),
             Self::Near(_) => ("near_soft_level", "{} memory is near its soft level"),
+            Self::WouldNotHelp(_) => (
+                "would_not_help",
+                "the soft level of {} memory is crossed, and ending the job would not give back what is lacking",
+            ),
             Self::Forecast => ("forecast", "exhaustion is predicted"),
             Self::NoSaveSoon => {
                 ("no_save_soon", "it is predicted that a checkpoint can no longer be saved soon")
@@ -116,6 +124,9 @@ impl Reason {
             Self::TermOver => ("term_grace_over", "the time limit after SIGTERM is over"),
             Self::Killed => ("killed", "the kill was carried out"),
             Self::SavedAndGone => ("saved_and_gone", "the job has ended, which it does after it has saved"),
+            Self::HalfDead => {
+                ("half_dead", "processes of the job have ended after SIGTERM and others have not")
+            }
             Self::Gone => ("gone", "all victims have ended"),
             Self::Recovered => ("recovered", "the shortage is over"),
             Self::Unkillable => ("unkillable", "victims have not ended within their time limit"),
@@ -133,7 +144,10 @@ impl Reason {
     /// The resource it is about, where it is about one.
     pub const fn resource(self) -> Option<Resource> {
         match self {
-            Self::Hard(resource) | Self::Level(resource) | Self::Near(resource) => Some(resource),
+            Self::Hard(resource)
+            | Self::Level(resource)
+            | Self::Near(resource)
+            | Self::WouldNotHelp(resource) => Some(resource),
             _ => None,
         }
     }

@@ -70,8 +70,8 @@ pub(super) fn circumstances(frames: &[Arc<Frame>], about: &About) -> Circumstanc
         frames.iter().filter_map(|frame| frame.value(desc.name, &of_group)).reduce(f64::max)
     };
     if let Some(reading) = &about.reading {
-        found.used_bytes = Some(reading.total.saturating_sub(reading.headroom).value());
-        found.limit_bytes = Some(reading.total.value());
+        found.used_bytes = Some(reading.room.used().value());
+        found.limit_bytes = Some(reading.room.limit.value());
         found.growth_bytes_per_second = reading.slow.or(reading.fast);
     } else if let Some((known, forecast)) = known {
         found.resource.get_or_insert_with(|| known.subject.resource.as_str().to_owned());
@@ -356,7 +356,11 @@ mod tests {
     #[test]
     fn the_reading_of_the_guard_is_taken_instead_of_a_conclusion() {
         let [headroom, total] = [Bytes::new(3), Bytes::new(10)];
-        let reading = Some(Reading { headroom, total, fast: Some(2.0), slow: Some(1.0) });
+        let reading = Some(Reading {
+            room: crate::model::room::Room::new(headroom, total),
+            fast: Some(2.0),
+            slow: Some(1.0),
+        });
         let resource = Some(Resource::Cgroup);
         let about = About { workload: "train".into(), resource, reading, ..About::default() };
         let found = circumstances(

@@ -1,84 +1,53 @@
 //! The limits that apply to a cgroup: its own and those of all ancestors.
 
 use super::reading::Reading;
+use crate::host::room::group::{self, Bound};
+use crate::model::room::SwapRoom;
 use crate::model::units::Bytes;
-
-/// The smallest of several amounts, if there is one and it is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Bound {
-    /// An amount could not be read; the smallest known one could be too large.
-    Unknown,
-    /// There is no limit.
-    #[default]
-    Unbounded,
-    /// The smallest amount.
-    At(Bytes),
-}
-
-impl Bound {
-    /// The smaller of both; unknown if either is unknown.
-    #[must_use]
-    pub fn tighter(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Unknown, _) | (_, Self::Unknown) => Self::Unknown,
-            (Self::Unbounded, bound) | (bound, Self::Unbounded) => bound,
-            (Self::At(one), Self::At(two)) => Self::At(one.min(two)),
-        }
-    }
-
-    /// The bound minus `used`, or zero if more is used.
-    fn minus(self, used: Option<Bytes>) -> Self {
-        match (self, used) {
-            (Self::At(limit), Some(used)) => Self::At(limit.saturating_sub(used)),
-            (Self::At(_), None) => Self::Unknown,
-            (other, _) => other,
-        }
-    }
-
-    /// The amount, if there is one and it is known.
-    pub fn bytes(self) -> Option<Bytes> {
-        match self {
-            Self::At(bytes) => Some(bytes),
-            Self::Unknown | Self::Unbounded => None,
-        }
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     pub limit: Bound,
-    /// The smallest headroom below one of the limits.
+    /// The smallest room below one of the limits, swap included.
     pub headroom: Bound,
+    /// The swap that its processes can use.
+    pub swap: SwapRoom,
 }
 
 impl Bounds {
-    /// Limits above the topmost visible cgroup.
-    pub const NONE: Self = Self { limit: Bound::Unbounded, headroom: Bound::Unbounded };
+    /// Limits above the topmost visible cgroup, where this swap can be used.
+    pub const fn none(swap: SwapRoom) -> Self {
+        Self { limit: Bound::Unbounded, headroom: Bound::Unbounded, swap }
+    }
 
     /// Limits of a parent that could not be read.
-    pub const UNKNOWN: Self = Self { limit: Bound::Unknown, headroom: Bound::Unknown };
+    pub const UNKNOWN: Self = Self {
+        limit: Bound::Unknown,
+        headroom: Bound::Unknown,
+        swap: SwapRoom { left: Bytes::ZERO, limit: Bytes::ZERO },
+    };
 
     /// The limits of a cgroup whose parent has the limits `self`.
     ///
-    /// Each limit is compared with the working set of the cgroup that has it:
-    /// a parent's limit is shared with siblings.
+    /// Each limit is compared with the usage of the cgroup that has it: a parent's limit is shared with siblings.
     #[must_use]
     pub fn below(self, reading: &Reading) -> Self {
-        let working_set = reading.working_set();
-        // v1 reports the smallest limit on the path, including ancestors outside a
-        // container. Their usage is at least that of the cgroup, which gives an upper bound of the headroom.
+        let swap = reading.swap_below(self.swap);
+        let used = reading.usage.zip(reading.stat.reclaimable());
+        let left = |limit: Bound| match (limit, used) {
+            (Bound::At(limit), Some((usage, reclaimable))) => {
+                Bound::At(group::room(limit, usage, reclaimable, swap).left())
+            }
+            (Bound::At(_), None) => Bound::Unknown,
+            (other, _) => other,
+        };
+        // v1 reports the smallest limit on the path, including ancestors outside a container. Their usage is at least that of the
+        // cgroup, which gives an upper bound of the headroom.
         let hidden = reading.stat.hierarchical_limit;
-        let both_used = reading
-            .both_usage
-            .zip(reading.stat.inactive_file)
-            .map(|(used, cache)| used.saturating_sub(cache));
         Self {
             limit: self.limit.tighter(reading.limit).tighter(hidden),
-            headroom: self
-                .headroom
-                .tighter(reading.limit.minus(working_set))
-                .tighter(hidden.minus(working_set))
-                .tighter(reading.both_limit.minus(both_used)),
+            headroom: self.headroom.tighter(left(reading.limit)).tighter(left(hidden)),
+            swap,
         }
     }
 }
@@ -86,7 +55,7 @@ impl Bounds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sources::cgroup::parse::Stat;
+    use crate::host::room::group::Stat;
 
     fn reading(limit: Bound, usage: u64, inactive_file: Option<u64>) -> Reading {
         Reading {
@@ -104,8 +73,12 @@ mod tests {
     /// The limits of the last of these cgroups, each of which is below the one before.
     #[track_caller]
     fn check(path: &[Reading], limit: Bound, headroom: Bound) {
-        let found = path.iter().fold(Bounds::NONE, Bounds::below);
-        assert_eq!(found, Bounds { limit, headroom });
+        let swap = SwapRoom { left: Bytes::new(30), limit: Bytes::new(40) };
+        for (host, more) in [(SwapRoom::default(), 0), (swap, 30)] {
+            let found = path.iter().fold(Bounds::none(host), Bounds::below);
+            let with_swap = headroom.bytes().map(|bytes| Bound::At(Bytes::new(bytes.get() + more)));
+            assert_eq!((found.limit, found.headroom), (limit, with_swap.unwrap_or(headroom)));
+        }
     }
 
     #[test]
@@ -135,11 +108,26 @@ mod tests {
     }
 
     #[test]
-    fn memory_with_swap_can_be_the_bound() {
-        let mut swapped = reading(at(100), 60, Some(0));
-        swapped.both_limit = at(100);
-        swapped.both_usage = Some(Bytes::new(90));
-        check(&[swapped], at(100), at(10));
+    fn a_limit_of_swap_or_of_both_bounds_what_can_be_swapped_out() {
+        let host = Bounds::none(SwapRoom { left: Bytes::new(1000), limit: Bytes::new(1000) });
+        let headroom = |reading: &Reading| host.below(reading).headroom;
+        let of_v1 = |both: Bound, used: u64| Reading {
+            both_limit: both,
+            both_usage: Some(Bytes::new(used)),
+            ..reading(at(100), 60, Some(0))
+        };
+        assert_eq!(headroom(&of_v1(at(100), 90)), at(40), "v1 without swap beyond the limit of memory");
+        assert_eq!(headroom(&of_v1(at(150), 90)), at(60));
+        assert_eq!(headroom(&of_v1(Bound::Unbounded, 90)), at(1040));
+        let of_v2 = |limit: Option<u64>, used: u64| Reading {
+            swap_limit: limit.map(Bytes::new),
+            swap_usage: Some(Bytes::new(used)),
+            ..reading(at(100), 60, Some(0))
+        };
+        assert_eq!(
+            [of_v2(Some(0), 0), of_v2(Some(50), 20), of_v2(None, 20)].map(|own| headroom(&own)),
+            [at(40), at(70), at(1040)]
+        );
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub fn put(out: &mut Batch, repeated: &RepeatedLabels, label: &Label, reading: &
     ] {
         out.put_some(metric, cgroup, value);
     }
+    let swaps = bounds.headroom.bytes().is_some() && bounds.swap.limit > Bytes::ZERO;
+    out.put_some(&m::SWAP_HEADROOM, cgroup, swaps.then_some(bounds.swap.left));
     out.put_some(&m::TASKS, cgroup, reading.tasks.map(Count));
     for (event, count) in repeated.events.iter().zip(reading.events) {
         if let Some(count) = count {

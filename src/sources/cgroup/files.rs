@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use super::bounds::Bound;
-use super::parse;
 use crate::host::cgroup::{Version, open, read};
 use crate::host::fs;
+use crate::host::room::group::{self, Bound};
 use crate::model::source::SourceError;
 use crate::model::units::Bytes;
 
@@ -187,7 +186,7 @@ impl Files {
 
     /// Reads an item that is a single number.
     pub fn number(&mut self, item: Item, reader: &mut Reader) -> Result<Option<u64>, Gone> {
-        Ok(self.get(item, reader, parse::number)?.some())
+        Ok(self.get(item, reader, group::number)?.some())
     }
 
     /// Reads an item that is an amount of memory.
@@ -196,7 +195,7 @@ impl Files {
     }
 
     pub fn limit(&mut self, item: Item, reader: &mut Reader) -> Result<Bound, Gone> {
-        Ok(match self.get(item, reader, parse::amount)? {
+        Ok(match self.get(item, reader, group::amount)? {
             Got::Value(bound) => bound,
             // A cgroup without the file has no limit.
             Got::Absent => Bound::Unbounded,

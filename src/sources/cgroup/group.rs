@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use super::bounds::Bound;
 use super::files::{Files, Gone, Got, Item, Reader};
 use super::parse::{self, EVENT_MAX, EVENT_OOM_KILL};
 use super::reading::Reading;
 use crate::host::cgroup::Version;
 use crate::host::fs::read_text;
 use crate::host::pressure;
+use crate::host::room::group::{Bound, never_swaps, stat};
 use crate::model::label::{LONGEST, Label};
 use crate::model::units::Bytes;
 
@@ -25,6 +25,8 @@ pub struct Group {
     /// The amounts of device memory by region, in the order of [`Item::OF_DEVICES`].
     pub devices: [Vec<(Label, Bytes)>; 4],
     version: Version,
+    /// Whether the kernel swaps nothing out to stay below its limit (v1).
+    never_swaps: bool,
     /// Whether it is the topmost visible cgroup.
     pub is_root: bool,
     /// Whether it is the host's own root in v1, whose counters exclude what is charged to the root itself.
@@ -40,6 +42,7 @@ impl Group {
             label: label(path),
             shown: false,
             limits_below: true,
+            never_swaps: false,
             devices: Default::default(),
             version,
             is_root,
@@ -54,6 +57,8 @@ impl Group {
         if self.version == Version::V1 {
             let flag = read_text(&self.files.dir.join("memory.use_hierarchy"));
             self.limits_below = flag.map_or(true, |text| text.trim() != "0");
+            let swappiness = read_text(&self.files.dir.join("memory.swappiness"));
+            self.never_swaps = swappiness.is_ok_and(|text| never_swaps(text.as_bytes()));
             // Only the host's root has this file; the topmost cgroup of a container does not.
             self.is_host_root = self.is_root && self.files.dir.join("release_agent").exists();
         }
@@ -81,13 +86,14 @@ impl Group {
 
     fn read_all(&mut self, reader: &mut Reader) -> Result<Reading, Gone> {
         let version = self.version;
-        let stat = self.files.get(Item::Stat, reader, |text| Some(parse::stat(text, version)))?;
+        let stat = self.files.get(Item::Stat, reader, |text| Some(stat(text, version)))?;
         if let Got::Value(stat) = stat
             && stat.inactive_file.is_none()
         {
             reader.note_garbled(&self.files.path(Item::Stat));
         }
         let mut found = Reading {
+            never_swaps: self.never_swaps,
             stat: stat.some().unwrap_or_default(),
             usage: self.files.bytes(Item::Usage, reader)?,
             limit: self.files.limit(Item::Limit, reader)?,

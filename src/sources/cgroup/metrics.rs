@@ -46,8 +46,11 @@ crate::metrics! {
     pub BOTH_LIMIT: Gauge<Bytes> = "memwarden_cgroup_memory_and_swap_limit_bytes" {cgroup};
     /// Smallest memory limit of the cgroup and its ancestors; absent where none has a limit or one could not be read.
     pub EFFECTIVE_LIMIT: Gauge<Bytes> = "memwarden_cgroup_memory_effective_limit_bytes" {cgroup};
-    /// Memory that the cgroup can still use before it or an ancestor reaches its limit: the smallest difference of limit and working set on the path to the root. Absent where there is no limit, or a limit on the path is unknown.
+    /// Memory that the cgroup can still use before it or an ancestor exhausts its limit, as the kernel counts it: the smallest difference, on the path to the root, of a limit and the usage without page cache and reclaimable slab caches, with the swap that is left (memwarden_cgroup_swap_headroom_bytes). Absent where there is no limit, or a limit on the path is unknown.
     pub HEADROOM: Gauge<Bytes> = "memwarden_cgroup_memory_headroom_bytes" {cgroup};
+
+    /// Swap that the processes of the cgroup can still use: free swap of the host, within the limits of swap of the cgroup and its ancestors. Absent where they can use none, and where memwarden_cgroup_memory_headroom_bytes is absent.
+    pub SWAP_HEADROOM: Gauge<Bytes> = "memwarden_cgroup_swap_headroom_bytes" {cgroup};
 
     /// Device memory, such as that of a GPU, charged to the cgroup, by region: drm, the PCI address and the name of the region. Absent without the controller dmem (v2, Linux 6.14), which the drivers amdgpu and xe support.
     pub DEVICE_USAGE: Gauge<Bytes> = "memwarden_cgroup_device_memory_usage_bytes" {cgroup, device_region}.budget(WIDE);

@@ -179,9 +179,10 @@ impl Cgroups {
     }
 
     fn put(&self, readings: &[Reading], out: &mut Batch) {
+        let host = Bounds::none(out.facts.group_swap);
         let mut all: Vec<Bounds> = Vec::with_capacity(readings.len());
         for (group, reading) in self.groups.iter().zip(readings) {
-            let bounds = self.above(group, &all).below(reading);
+            let bounds = self.above(group, &all, host).below(reading);
             all.push(bounds);
             if group.shown {
                 expose::put(out, &self.repeated_labels, &group.label, reading, &bounds);
@@ -195,10 +196,10 @@ impl Cgroups {
 }
 
 impl Cgroups {
-    /// The limits of the parent of `group`; `before` are the limits of the cgroups sorted before it.
-    fn above(&self, group: &Group, before: &[Bounds]) -> Bounds {
+    /// The limits of the parent of `group`; `before` are the limits of the cgroups sorted before it, `host` those above all.
+    fn above(&self, group: &Group, before: &[Bounds], host: Bounds) -> Bounds {
         if group.is_root {
-            return Bounds::NONE;
+            return host;
         }
         let parent =
             group.files.dir.parent().and_then(|parent| {
@@ -206,7 +207,7 @@ impl Cgroups {
             });
         match parent.and_then(|place| Some((&self.groups[place], before.get(place)?))) {
             Some((parent, bounds)) if parent.limits_below => *bounds,
-            Some(_) => Bounds::NONE,
+            Some(_) => host,
             None => Bounds::UNKNOWN,
         }
     }

@@ -3,35 +3,9 @@
 //! A line without newline may be truncated within a number, so it is ignored
 //! like an invalid line.
 
-use super::bounds::Bound;
-use crate::host::cgroup::Version;
+use crate::host::room::group::keyed;
 use crate::model::label::Label;
 use crate::model::units::Bytes;
-
-/// A limit at or above this value means no limit: v1 writes the largest number of
-/// pages in bytes, which depends on the page size.
-const UNLIMITED: u64 = 1 << 62;
-
-/// The content of `memory.stat` for a cgroup and all cgroups below it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stat {
-    /// Anonymous memory.
-    pub anon: Option<Bytes>,
-    /// Page cache, shared memory included.
-    pub file: Option<Bytes>,
-    /// Shared memory and tmpfs.
-    pub shmem: Option<Bytes>,
-    /// All kernel memory (v2, Linux 5.18 and later).
-    pub kernel: Option<Bytes>,
-    /// The kernel's slab caches (v2).
-    pub slab: Option<Bytes>,
-    /// Page cache that was not used again, which is reclaimed first.
-    pub inactive_file: Option<Bytes>,
-    /// Swapped-out memory (v1).
-    pub swap: Option<Bytes>,
-    /// The smallest limit on the path, including ancestors that are not visible (v1).
-    pub hierarchical_limit: Bound,
-}
 
 /// Names of the events, in the order of [`Events`].
 pub const EVENTS: [&str; 6] = ["low", "high", "max", "oom", "oom_kill", "oom_group_kill"];
@@ -43,38 +17,6 @@ pub const EVENT_OOM_KILL: usize = 4;
 
 /// Event counters in the order of [`EVENTS`]; absent if the kernel does not count the event.
 pub type Events = [Option<u64>; EVENTS.len()];
-
-/// Parses a file with a single number.
-pub fn number(text: &[u8]) -> Option<u64> {
-    digits(text.strip_suffix(b"\n")?)
-}
-
-/// Parses a file with a limit: a number, or `max`.
-pub fn amount(text: &[u8]) -> Option<Bound> {
-    if text == b"max\n" { Some(Bound::Unbounded) } else { number(text).map(limit) }
-}
-
-/// Parses `memory.stat` of either version.
-pub fn stat(text: &[u8], version: Version) -> Stat {
-    let mut found = Stat::default();
-    for (key, value) in keyed(text) {
-        let bytes = Some(Bytes::new(value));
-        match (version, key) {
-            (Version::V2, b"anon") | (Version::V1, b"total_rss") => found.anon = bytes,
-            (Version::V2, b"file") | (Version::V1, b"total_cache") => found.file = bytes,
-            (Version::V2, b"shmem") | (Version::V1, b"total_shmem") => found.shmem = bytes,
-            (Version::V2, b"inactive_file") | (Version::V1, b"total_inactive_file") => {
-                found.inactive_file = bytes;
-            }
-            (Version::V2, b"kernel") => found.kernel = bytes,
-            (Version::V2, b"slab") => found.slab = bytes,
-            (Version::V1, b"total_swap") => found.swap = bytes,
-            (Version::V1, b"hierarchical_memory_limit") => found.hierarchical_limit = limit(value),
-            _ => {}
-        }
-    }
-    found
-}
 
 /// Parses `memory.events` (v2).
 pub fn events(text: &[u8]) -> Events {
@@ -99,30 +41,14 @@ pub fn oom_kills(text: &[u8]) -> Option<u64> {
     keyed(text).find(|(key, _)| *key == b"oom_kill").map(|(_, value)| value)
 }
 
-fn limit(bytes: u64) -> Bound {
-    if bytes >= UNLIMITED { Bound::Unbounded } else { Bound::At(Bytes::new(bytes)) }
-}
-
-/// The complete lines that consist of a key, a space and a number.
-fn keyed(text: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
-    let lines = text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
-    lines.filter_map(|line| {
-        let space = line.iter().position(|byte| *byte == b' ')?;
-        Some((&line[..space], digits(&line[space + 1..])?))
-    })
-}
-
-fn digits(text: &[u8]) -> Option<u64> {
-    // A number may not begin with a sign.
-    std::str::from_utf8(text).ok()?.parse().ok().filter(|_| text[0].is_ascii_digit())
-}
-
 #[cfg(test)]
 mod tests {
     use expect_test::{Expect, expect};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::host::cgroup::Version;
+    use crate::host::room::group::{Bound, Stat, amount, number, stat};
 
     #[track_caller]
     fn check(found: impl std::fmt::Debug, expected: Expect) {
@@ -162,37 +88,39 @@ mod tests {
         check(
             stat(text, Version::V1),
             expect![[r#"
-            Stat {
-                anon: Some(
-                    Bytes(
-                        21958656,
+                Stat {
+                    anon: Some(
+                        Bytes(
+                            21958656,
+                        ),
                     ),
-                ),
-                file: Some(
-                    Bytes(
-                        34045952,
+                    file: Some(
+                        Bytes(
+                            34045952,
+                        ),
                     ),
-                ),
-                shmem: Some(
-                    Bytes(
-                        9068544,
+                    shmem: Some(
+                        Bytes(
+                            9068544,
+                        ),
                     ),
-                ),
-                kernel: None,
-                slab: None,
-                inactive_file: Some(
-                    Bytes(
-                        7532544,
+                    kernel: None,
+                    slab: None,
+                    inactive_file: Some(
+                        Bytes(
+                            7532544,
+                        ),
                     ),
-                ),
-                swap: Some(
-                    Bytes(
-                        0,
+                    active_file: None,
+                    slab_reclaimable: None,
+                    swap: Some(
+                        Bytes(
+                            0,
+                        ),
                     ),
-                ),
-                hierarchical_limit: Unbounded,
-            }
-        "#]],
+                    hierarchical_limit: Unbounded,
+                }
+            "#]],
         );
     }
 

@@ -1,8 +1,11 @@
 //! The values of one cgroup at one tick.
 
-use super::bounds::Bound;
-use super::parse::{Events, Stat};
+use super::parse::Events;
 use crate::host::pressure::Pressure;
+use crate::host::room::group;
+use crate::host::room::group::Bound;
+use crate::host::room::group::Stat;
+use crate::model::room::SwapRoom;
 use crate::model::units::Bytes;
 
 /// The values of one cgroup at one tick; a value that is not provided is absent.
@@ -19,6 +22,8 @@ pub struct Reading {
     pub swap_usage: Option<Bytes>,
     /// Its own swap limit (v2).
     pub swap_limit: Option<Bytes>,
+    /// Whether the kernel swaps nothing out to stay below its limit (v1).
+    pub never_swaps: bool,
     /// Memory and swap charged together (v1, if there is a limit).
     pub both_usage: Option<Bytes>,
     /// Its own limit of memory and swap together (v1).
@@ -35,6 +40,22 @@ pub struct Reading {
 }
 
 impl Reading {
+    /// The swap that its processes can use, of that of the cgroup above.
+    pub fn swap_below(&self, above: SwapRoom) -> SwapRoom {
+        if self.never_swaps {
+            return SwapRoom::default();
+        }
+        let both = self.both_limit.bytes().zip(self.both_usage).zip(self.limit.bytes().zip(self.usage));
+        match (both, self.swap_limit) {
+            (Some(((both_limit, both_usage), (limit, usage))), _) => {
+                group::swap_below_both(above, [both_limit, both_usage], [limit, usage])
+            }
+            // What of it is in use is not known: none counts.
+            (None, Some(limit)) => group::swap_below(above, limit, self.swap_usage.unwrap_or(limit)),
+            (None, None) => above,
+        }
+    }
+
     /// Usage without inactive file pages; zero if the two were read at different times and the difference is negative.
     pub fn working_set(&self) -> Option<Bytes> {
         Some(self.usage?.saturating_sub(self.stat.inactive_file?))

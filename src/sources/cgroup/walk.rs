@@ -5,9 +5,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::files::is_gone;
-use super::parse;
 use crate::host::cgroup::{Hierarchy, open, read};
 use crate::host::fs;
+use crate::host::room::group::number;
 use crate::model::source::SourceError;
 
 /// Folders visited at one tick: at about 15 µs each, less than 10 ms.
@@ -101,7 +101,7 @@ impl Walk {
         let usage_file = dir.join(self.hierarchy.version.usage_file());
         let mut text = Vec::new();
         let usage = match open(&usage_file).and_then(|file| read(&file, &mut text)) {
-            Ok(()) => parse::number(&text),
+            Ok(()) => number(&text),
             // If the controller is not enabled here, it cannot be enabled below.
             Err(error) if is_gone(&error) && !is_root => return,
             Err(error) => {

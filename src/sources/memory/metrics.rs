@@ -9,10 +9,10 @@ use crate::model::units::{Bytes, Flag, Ratio};
 crate::metrics! {
     /// Host name, kernel release and distribution; always 1. A label is empty where the value is unknown.
     pub HOST_INFO: Gauge<Flag> = "memwarden_host_info" {hostname, kernel, os};
-    /// Memory of the host that the kernel can use, without the memory of GPUs (memwarden_host_memory_of_gpus_bytes).
+    /// Memory of the host that the kernel can use, without pools of huge pages (memwarden_host_memory_huge_page_pools_bytes) and without the memory of GPUs (memwarden_host_memory_of_gpus_bytes).
     pub TOTAL: Gauge<Bytes> = "memwarden_host_memory_total_bytes" {}
         .semconv("system.memory.limit", UpDownCounter, &[], &[]);
-    /// Memory available for new processes without swapping, as estimated by the kernel, without the memory of GPUs (memwarden_host_memory_of_gpus_bytes); absent where the kernel provides no estimate.
+    /// Memory available for new processes without swapping, as estimated by the kernel, with the part of the cache of ZFS that is given back on demand (memwarden_host_memory_zfs_arc_reclaimable_bytes), without the memory of GPUs (memwarden_host_memory_of_gpus_bytes); absent where the kernel provides no estimate, or one above the total.
     pub AVAILABLE: Gauge<Bytes> = "memwarden_host_memory_available_bytes" {}
         .semconv("system.memory.linux.available", UpDownCounter, &[], &[]);
     /// Memory not available for new processes without swapping: total minus available.
@@ -57,11 +57,17 @@ crate::metrics! {
     pub HUGE_TOTAL: Gauge<Bytes> = "memwarden_host_memory_huge_pages_total_bytes" {};
     /// Memory reserved for huge pages of the default size that is not in use.
     pub HUGE_FREE: Gauge<Bytes> = "memwarden_host_memory_huge_pages_free_bytes" {};
+    /// Memory in the pools of huge pages of all sizes, used or not. The kernel counts it in MemTotal and not in MemAvailable; memwarden_host_memory_total_bytes and memwarden_host_memory_used_bytes do not contain it. Absent where the kernel does not tell it.
+    pub POOLS: Gauge<Bytes> = "memwarden_host_memory_huge_page_pools_bytes" {};
+    /// Size of the adaptive replacement cache (ARC) of ZFS, which the kernel does not count as page cache. Absent on hosts without ZFS.
+    pub ARC: Gauge<Bytes> = "memwarden_host_memory_zfs_arc_bytes" {};
+    /// The part of the ARC that ZFS gives back where others need memory: its size above c_min. memwarden_host_memory_available_bytes contains it. Absent on hosts without ZFS.
+    pub ARC_RECLAIMABLE: Gauge<Bytes> = "memwarden_host_memory_zfs_arc_reclaimable_bytes" {};
     /// Memory of a NUMA node that is the memory of GPUs (GH200 and GB200 in NUMA mode). The kernel counts it as memory of the host; memwarden_host_memory_total_bytes and the other metrics of the host's memory do not.
     pub OF_GPUS: Gauge<Bytes> = "memwarden_host_memory_of_gpus_bytes" {node};
     /// Memory of the host that the allocator NvMap of a Jetson has given to the GPU and other engines. Absent on other hosts.
     pub NVMAP: Gauge<Bytes> = "memwarden_host_memory_nvmap_bytes" {};
-    /// Total swap space of the host; 0 where none is configured.
+    /// Total swap space of the host; 0 where none is configured, absent where the amounts are impossible, as in some containers.
     pub SWAP_TOTAL: Gauge<Bytes> = "memwarden_host_swap_total_bytes" {};
     /// Swap space of the host that is not in use.
     pub SWAP_FREE: Gauge<Bytes> = "memwarden_host_swap_free_bytes" {}

@@ -1,22 +1,22 @@
 //! Memory of the host, from `/proc/meminfo`, without NUMA nodes that are memory of GPUs, and the host's names.
 
 pub mod metrics;
-pub mod parse;
 
-use std::sync::Arc;
+use std::sync::Arc as Shared;
 
 use sysinfo::System;
 
-use crate::host::fs::KeptFile;
+use crate::host::fs::{self, KeptFile};
 use crate::host::numa;
+use crate::host::room::meminfo::{self, Arc, Meminfo};
 use crate::host::roots::Roots;
 use crate::model::label::Label;
 use crate::model::point::Batch;
+use crate::model::room::{Room, SwapRoom};
 use crate::model::source::{Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::Flag;
 use crate::sources::{Context, Registration};
-use parse::Meminfo;
 
 pub static REGISTRATION: Registration = Registration {
     name: "memory",
@@ -26,17 +26,34 @@ pub static REGISTRATION: Registration = Registration {
 };
 
 struct Memory {
-    roots: Arc<Roots>,
+    roots: Shared<Roots>,
     /// Host name, kernel release and distribution, which do not change while the daemon runs; empty where unknown.
     names: [Label; 3],
     meminfo: KeptFile,
+    arcstats: KeptFile,
+    swappiness: KeptFile,
     buffer: Vec<u8>,
 }
 
 impl Memory {
     fn new(context: &Context, names: [Label; 3]) -> Self {
         let meminfo = KeptFile::new(context.roots.proc.join("meminfo"));
-        Self { roots: Arc::clone(&context.roots), names, meminfo, buffer: Vec::new() }
+        let arcstats = KeptFile::new(context.roots.proc.join(meminfo::ARCSTATS));
+        let swappiness = KeptFile::new(context.roots.proc.join(meminfo::SWAPPINESS));
+        let roots = Shared::clone(&context.roots);
+        Self { roots, names, meminfo, arcstats, swappiness, buffer: Vec::new() }
+    }
+
+    /// The cache of ZFS; absent on a host without ZFS.
+    fn arc(&mut self) -> Result<Option<Arc>, SourceError> {
+        match self.arcstats.read(&mut self.buffer) {
+            Ok(text) => match meminfo::arc(text) {
+                None => Err(self.arcstats.malformed("has no size and c_min")),
+                arc => Ok(arc),
+            },
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(fs::failed(self.arcstats.path(), &error)),
+        }
     }
 }
 
@@ -44,18 +61,26 @@ impl Source for Memory {
     fn sample(&mut self, _at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         out.put(&metrics::HOST_INFO, &self.names, Flag(true));
         let bytes = self.meminfo.sample(&mut self.buffer)?;
-        let mut found = parse::meminfo(bytes);
+        let mut found = meminfo::meminfo(bytes);
         for node in numa::gpu_nodes(&self.roots) {
-            let mut meminfo = KeptFile::new(node.meminfo);
-            let part = parse::meminfo(meminfo.sample(&mut self.buffer)?).of_node();
+            let mut file = KeptFile::new(node.meminfo);
+            let part = meminfo::meminfo(file.sample(&mut self.buffer)?).of_node();
             if part.total.is_none() || part.available.is_none() {
-                return Err(meminfo.malformed("has no memory of the node"));
+                return Err(file.malformed("has no memory of the node"));
             }
             out.put_some(&metrics::OF_GPUS, &[node.number.into()], part.total);
             found.leave_out(&part);
         }
         out.facts.host_memory_is_pool |= found.nvmap.is_some();
-        put(&found, out);
+        let arc = self.arc();
+        put(&found, arc.as_ref().ok().copied(), out);
+        let of_kernel = [found.slab_unreclaimable, found.kernel_stack, found.page_tables];
+        out.facts.kernel_memory = of_kernel.into_iter().sum();
+        if let Some(swap) = found.swap() {
+            let swappiness = self.swappiness.read(&mut self.buffer).unwrap_or_default();
+            out.facts.group_swap = meminfo::swap_of_groups(swap, swappiness);
+        }
+        arc?;
         if found.total.is_none() {
             return Err(self.meminfo.malformed("has no complete MemTotal line"));
         }
@@ -68,13 +93,20 @@ fn names() -> [Label; 3] {
     names.map(|name| Label::from(name.unwrap_or_default()))
 }
 
-fn put(found: &Meminfo, out: &mut Batch) {
-    let used = found.used();
-    let utilization = used.zip(found.total).and_then(|(used, total)| used.share_of(total));
-    out.put_some(&metrics::TOTAL, &[], found.total);
-    out.put_some(&metrics::AVAILABLE, &[], found.available);
+/// Without `arc`, what of it is given back is not known, and so is what is available.
+fn put(found: &Meminfo, arc: Option<Option<Arc>>, out: &mut Batch) {
+    let room = arc.and_then(|arc| found.room(arc));
+    let used = room.map(Room::used);
+    out.put_some(&metrics::TOTAL, &[], found.total.map(|total| total.saturating_sub(found.pools())));
+    out.put_some(&metrics::AVAILABLE, &[], room.map(|room| room.memory));
     out.put_some(&metrics::USED, &[], used);
+    let utilization = room.and_then(|room| room.used().share_of(room.limit));
     out.put_some(&metrics::UTILIZATION, &[], utilization);
+    if let Some(arc) = arc.flatten() {
+        out.put(&metrics::ARC, &[], arc.size);
+        out.put(&metrics::ARC_RECLAIMABLE, &[], arc.reclaimable());
+    }
+    out.put_some(&metrics::POOLS, &[], found.hugetlb);
     out.put_some(&metrics::FREE, &[], found.free);
     out.put_some(&metrics::BUFFERS, &[], found.buffers);
     out.put_some(&metrics::CACHED, &[], found.cached);
@@ -94,9 +126,11 @@ fn put(found: &Meminfo, out: &mut Batch) {
     out.put_some(&metrics::HUGE_TOTAL, &[], found.huge(found.huge_total));
     out.put_some(&metrics::HUGE_FREE, &[], found.huge(found.huge_free));
     out.put_some(&metrics::NVMAP, &[], found.nvmap);
-    out.put_some(&metrics::SWAP_TOTAL, &[], found.swap_total);
-    out.put_some(&metrics::SWAP_FREE, &[], found.swap_free);
-    out.put_some(&metrics::SWAP_USED, &[], found.swap_used());
+    if let Some(SwapRoom { left, limit }) = found.swap() {
+        out.put(&metrics::SWAP_TOTAL, &[], limit);
+        out.put(&metrics::SWAP_FREE, &[], left);
+        out.put(&metrics::SWAP_USED, &[], limit.saturating_sub(left));
+    }
 }
 
 #[cfg(test)]
@@ -123,6 +157,7 @@ mod tests {
                 memwarden_host_memory_available_bytes 24811655168
                 memwarden_host_memory_used_bytes 464855040
                 memwarden_host_memory_utilization_ratio 0.01839079193190497
+                memwarden_host_memory_huge_page_pools_bytes 0
                 memwarden_host_memory_free_bytes 24062447616
                 memwarden_host_memory_buffers_bytes 3575808
                 memwarden_host_memory_cached_bytes 861638656
@@ -159,6 +194,7 @@ mod tests {
                 memwarden_host_memory_available_bytes 410864197632
                 memwarden_host_memory_used_bytes 129991094272
                 memwarden_host_memory_utilization_ratio 0.2403435747376823
+                memwarden_host_memory_huge_page_pools_bytes 0
                 memwarden_host_memory_free_bytes 104857600000
                 memwarden_host_memory_buffers_bytes 831840256
                 memwarden_host_memory_cached_bytes 305935802368

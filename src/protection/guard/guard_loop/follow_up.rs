@@ -91,6 +91,7 @@ impl GuardLoop {
             (AWAIT_END, Err(StepError::TimedOut { left, .. })) => {
                 // After a kill, also one for which the kernel's came first, processes that came into the cgroup later are no victims.
                 let gone = *left == 0 && state.is_after_kill();
+                job.verification.counted = Some(*left);
                 job.verification.alive = Some(if gone { 0 } else { (*left).max(1) });
                 if !gone {
                     self.await_victims(slot, clock);

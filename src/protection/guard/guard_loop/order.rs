@@ -2,7 +2,6 @@
 
 use super::{GuardLoop, hard_reached};
 use crate::model::time::Timestamp;
-use crate::model::units::Bytes;
 use crate::protection::guard::input::SLOTS;
 use crate::protection::policy::{Escalation, Resource, State};
 
@@ -37,13 +36,13 @@ impl GuardLoop {
     /// they keep their thread, and then those whose hard level is reached: a kill must not wait for the steps for another job.
     /// Of kills that wait for a thread, those of users come first whose jobs were not killed lately.
     pub(in super::super) fn hard_levels_first(&mut self, clock: &dyn Fn() -> Timestamp) -> [usize; SLOTS] {
-        let total = self.host.map_or(Bytes::new(u64::MAX), |(_, reading)| reading.total);
+        let of_host = self.limits;
         let host = self.host.map(|(_, reading)| reading);
         let mut order = std::array::from_fn(|slot| slot);
         let mut rank = [(3_u8, usize::MAX); SLOTS];
         for (slot, rank) in rank.iter_mut().enumerate() {
             let Some(job) = &mut self.slots[slot] else { continue };
-            job.cgroup.read(clock(), total);
+            job.cgroup.read(clock(), of_host);
             if self.is_pool {
                 self.board.escalation_mut(slot).into_iter().for_each(Escalation::use_pool);
             }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::model::facts::GpuProcess;
+use crate::model::room::SwapRoom;
 use crate::model::units::Bytes;
 use crate::protection::options::Protection;
 
@@ -79,7 +80,11 @@ impl World {
 }
 
 fn left(meter: Option<Option<crate::protection::enforce::levels::GroupMeter>>) -> Option<u64> {
-    meter.flatten()?.read(Bytes::new(1 << 40)).unwrap().map(|(left, _)| left.headroom.get() >> 20)
+    meter
+        .flatten()?
+        .read(Bytes::new(1 << 40), SwapRoom::default())
+        .unwrap()
+        .map(|(room, _)| room.left().get() >> 20)
 }
 
 #[test]
@@ -130,7 +135,7 @@ fn the_meter_of_the_host_is_exchanged_when_the_driver_adds_the_memory_of_a_gpu()
         "MemTotal: 4 kB\nMemFree: 2 kB\nActive(file): 1 kB\nInactive(file): 0 kB\nSReclaimable: 0 kB\n";
     write("sys/devices/system/node/node1/meminfo", node);
     let left = |input: GuardInput| {
-        input.host.map(|meter| meter.read().unwrap()).map(|left| (left.headroom.get(), left.total.get()))
+        input.host.map(|meter| meter.read().unwrap()).map(|left| (left.memory.get(), left.limit.get()))
     };
     assert_eq!(left(world.sample(Some(&[])).unwrap()), None);
     std::fs::create_dir_all(world.folder.path().join("proc/driver/nvidia/gpus/a/numa_status")).unwrap();

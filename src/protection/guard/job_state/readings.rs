@@ -3,10 +3,27 @@
 use std::time::Duration;
 
 use crate::model::limited_groups::LimitedGroups;
+use crate::model::room::{Room, SwapRoom};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
-use crate::protection::enforce::levels::{GroupMeter, MemoryLeft, ProcessMeter};
+use crate::protection::enforce::levels::{GroupMeter, ProcessMeter};
 use crate::protection::policy::{Flow, Observed, Reading, Resource};
+
+/// What bounds every limit.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct HostLimits {
+    /// The host's memory, in bytes.
+    pub(in super::super) memory: Bytes,
+    /// What cgroups can use of its swap.
+    pub(in super::super) swap: SwapRoom,
+}
+
+impl Default for HostLimits {
+    /// Before the host was read.
+    fn default() -> Self {
+        Self { memory: Bytes::new(u64::MAX), swap: SwapRoom::default() }
+    }
+}
 
 /// The memory left below the limits of the job's cgroup and below the limit of its target, read in each round.
 #[derive(Debug, Default)]
@@ -39,29 +56,29 @@ impl CgroupReadings {
     }
 
     /// Reads the memory left as [`CgroupReadings::read`], unless that was done at most `age` ago.
-    pub(in super::super) fn read_if_older(&mut self, now: Timestamp, host: Bytes, age: Duration) {
+    pub(in super::super) fn read_if_older(&mut self, now: Timestamp, host: HostLimits, age: Duration) {
         if self.read_at.is_none_or(|before| now.since(before) >= age) {
             self.read(now, host);
         }
     }
 
-    /// Reads the memory left, where there is a meter. A failed read leaves the old reading, which ages. `host` is the
-    /// host's memory, which bounds every limit.
-    pub(in super::super) fn read(&mut self, now: Timestamp, host: Bytes) {
+    /// Reads the memory left, where there is a meter. A failed read leaves the old reading, which ages. `host` bounds
+    /// every limit.
+    pub(in super::super) fn read(&mut self, now: Timestamp, host: HostLimits) {
         if self.meter.is_none() && self.processes.is_none() {
             return;
         }
         self.read_at = Some(now);
         let own = self.processes.as_ref().map(|meter| (meter.read(), LimitedGroups::default()));
-        let group = match self.meter.as_ref().map_or(Ok(None), |meter| meter.read(host)) {
+        let group = match self.meter.as_ref().map_or(Ok(None), |meter| meter.read(host.memory, host.swap)) {
             Ok(group) => group,
             Err(_) if own.is_none() => return,
             Err(_) => None,
         };
-        match group.into_iter().chain(own).min_by_key(|(left, _)| left.headroom) {
-            Some((left, groups)) => {
+        match group.into_iter().chain(own).min_by_key(|(room, _)| room.left()) {
+            Some((room, groups)) => {
                 (self.limited, self.groups) = (true, groups);
-                self.newest = Some((now, reading_with_rates(&mut self.rates, now, left)));
+                self.newest = Some((now, reading_with_rates(&mut self.rates, now, room)));
             }
             None => (self.newest, self.limited, self.groups) = (None, false, LimitedGroups::default()),
         }
@@ -70,6 +87,11 @@ impl CgroupReadings {
     /// The newest reading.
     pub(in super::super) fn reading(&self) -> Option<Reading> {
         self.newest.map(|(_, reading)| reading)
+    }
+
+    /// The anonymous memory of the cgroup; absent where that is not known.
+    pub(super) fn anonymous(&self) -> Option<Bytes> {
+        self.meter.as_ref()?.anonymous()
     }
 
     /// The newest reading, and when it was made.
@@ -94,12 +116,12 @@ impl CgroupReadings {
 }
 
 /// A reading with its rates of growth.
-pub(in super::super) fn reading_with_rates(rates: &mut Flow, now: Timestamp, left: MemoryLeft) -> Reading {
+pub(in super::super) fn reading_with_rates(rates: &mut Flow, now: Timestamp, room: Room) -> Reading {
     /// More than any host has, and exact as a floating-point number.
     const ABOVE: Bytes = Bytes::new(1 << 52);
     // The least headroom of several limits has no jump where another limit becomes the least; the use below it has.
-    let (fast, slow) = rates.record(now, ABOVE.saturating_sub(left.headroom));
-    Reading { headroom: left.headroom, total: left.total, fast, slow }
+    let (fast, slow) = rates.record(now, ABOVE.saturating_sub(room.left()));
+    Reading { room, fast, slow }
 }
 
 /// The age of the oldest reading of the resources that a policy watches; absent where none was read.

@@ -19,6 +19,8 @@ pub(in super::super) struct Verification {
     pub(in super::super) resident: Bytes,
     /// Victims that have not ended; absent while there are none, or while that is not known.
     pub(in super::super) alive: Option<u32>,
+    /// How many of them had not ended at the end of a time limit.
+    pub(in super::super) counted: Option<u32>,
     /// When a wait for their end was last begun or attempted.
     pub(in super::super) awaited: Option<Timestamp>,
     /// When the first kill of the incident was carried out.
@@ -30,6 +32,13 @@ impl Verification {
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
         let due = self.awaited.is_some_and(|before| now.since(before) >= RETRY_INTERVAL);
         self.victims.is_some() && self.alive != Some(0) && due
+    }
+
+    /// Whether some of them have ended and others have not; absent before they were counted.
+    pub(super) fn half_dead(&self) -> Option<bool> {
+        let all = self.victims.as_ref()?.largest.len();
+        let left = self.counted? as usize;
+        Some(left > 0 && left < all)
     }
 
     /// The incident is over.

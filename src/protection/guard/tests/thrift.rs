@@ -81,6 +81,7 @@ fn facts(target: &Target, key: ProcessKey, folder: &Path, at: Timestamp) -> Guar
         processes: None,
         sampled: SamplerReadings {
             members: Some(Members { count: 1, catching: None }),
+            gives: Some(Bytes::new(1 << 30)),
             ..SamplerReadings::default()
         },
     });
@@ -132,7 +133,7 @@ fn the_whole_guard_allocates_nothing_at_rest_or_for_a_kill() {
     rounds(3);
     assert_eq!(rounds(1_000), (0, Some(State::Ok)));
     uses(folder.path(), 1020);
-    let (count, state) = rounds(1);
+    let (count, state) = rounds(2);
     assert_eq!(state, Some(State::Kill));
     assert!(count <= 1, "{count}: after the kill there is room for who is waited for, and for nothing else");
     victim.0.wait().unwrap();

@@ -6,7 +6,7 @@ use super::Escalation;
 use crate::model::time::Timestamp;
 use crate::protection::policy::condition::{Condition, Truth};
 use crate::protection::policy::judge::Judged;
-use crate::protection::policy::observed::Observed;
+use crate::protection::policy::observed::{Observed, Resource};
 use crate::protection::policy::transition::{Mode, Reason};
 use crate::protection::types::rung::State;
 
@@ -42,6 +42,22 @@ impl Escalation {
     /// Whether what the job frees counts towards the limit of this cgroup.
     pub fn is_below(&self, group: u64) -> bool {
         self.incident.is_some_and(|incident| incident.groups.contain(group))
+    }
+
+    /// The resources of which less than half of what the victims held was given back, although they have ended: the host's memory,
+    /// and the cgroup limit with the least room.
+    pub(super) fn not_given_back(&self, observed: &Observed) -> (bool, Option<u64>) {
+        let Some(incident) = self.incident.filter(|_| self.limits.mode == Mode::Enforce) else {
+            return (false, None);
+        };
+        let kept = |resource: Resource| {
+            let reading = observed.reading(resource).map(|reading| reading.value.headroom());
+            let returned = reading.zip(incident.left_then[resource.place()]);
+            let returned = returned.map(|(now, then)| now.saturating_sub(then).get());
+            let is_low = self.conditions.get(Condition::levels(resource).0) == Truth::Met;
+            is_low && returned.is_some_and(|returned| returned < incident.gives_then.get() / 2)
+        };
+        (kept(Resource::Host), observed.groups.least().filter(|_| kept(Resource::Cgroup)))
     }
 
     /// Whether the victims exceed their time limit.

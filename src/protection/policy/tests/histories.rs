@@ -8,6 +8,7 @@ use super::{GIB, MIB, limits, secs};
 use crate::model::checkpoint::CheckpointState;
 use crate::model::limited_groups::LimitedGroups;
 use crate::model::outlook::Tte;
+use crate::model::room::Room;
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, real};
 use crate::protection::policy::{
@@ -20,7 +21,7 @@ fn reading() -> impl Strategy<Value = Option<Aged<Reading>>> {
     let rate = proptest::option::of(prop_oneof![-1e9..1e9_f64, Just(f64::NAN), Just(f64::INFINITY)]);
     let age = prop_oneof![8 => Just(0), 1 => 0_u64..10_000];
     let known = (headroom, rate.clone(), rate, age).prop_map(|(headroom, fast, slow, age)| {
-        let reading = Reading { headroom: Bytes::new(headroom), total: Bytes::new(8 * GIB), fast, slow };
+        let reading = Reading { room: Room::new(Bytes::new(headroom), Bytes::new(8 * GIB)), fast, slow };
         Aged::of(reading, Duration::from_millis(age))
     });
     prop_oneof![9 => known.prop_map(Some), 1 => Just(None)]
@@ -57,6 +58,8 @@ fn observed() -> impl Strategy<Value = Observed> {
             ack: ack.map(|kind| Ack { kind, at: Timestamp::from_secs(0) }),
             alive,
             victims: Bytes::new(GIB),
+            gives: Some(Bytes::new(16 * GIB)),
+            half_dead: None,
             busy: steps.0,
             kill_waits: steps.1.0,
             unfinished: steps.1.1,
@@ -116,16 +119,17 @@ fn run(
 fn crossed(levels: &Levels, reading: Option<Aged<Reading>>, hard: bool) -> bool {
     let amount = if hard { levels.hard } else { Some(levels.soft) };
     reading.zip(amount).is_some_and(|(reading, amount)| {
-        let Reading { headroom, total, .. } = reading.value;
-        reading.age <= levels.max_age && headroom <= total && headroom <= amount.of(total)
+        reading.age <= levels.max_age
+            && !reading.value.room.is_implausible()
+            && reading.value.is_within(amount)
     })
 }
 
 fn fresh(limits: &Limits, observed: &Observed) -> bool {
     limits.watched().any(|(resource, levels)| {
-        observed.reading(resource).is_some_and(|reading| {
-            reading.age <= levels.max_age && reading.value.headroom <= reading.value.total
-        })
+        observed
+            .reading(resource)
+            .is_some_and(|reading| reading.age <= levels.max_age && !reading.value.room.is_implausible())
     })
 }
 
@@ -162,7 +166,7 @@ proptest! {
             let recent = observed.forecast.filter(|forecast| forecast.age <= of.forecast.max_age);
             let foreseen = recent.is_some_and(|recent| recent.value.is_some_and(|tte| tte.p50 <= within));
             let reasons = of.watched().any(|(resource, levels)| {
-                let Some(Aged { value: Reading { headroom, total, slow, .. }, .. }) = observed.reading(resource) else {
+                let Some(Aged { value: Reading { room: Room { memory: headroom, limit: total, .. }, slow, .. }, .. }) = observed.reading(resource) else {
                     return false;
                 };
                 let hard = levels.hard.map_or(0, |hard| hard.of(*total).get());
@@ -170,6 +174,36 @@ proptest! {
                 headroom.get() <= levels.soft.of(*total).get().midpoint(hard) || (recent.is_none() && grows)
             });
             if ends && before != State::Term && !foreseen && !reasons {
+                wrong = Some((moved, *observed));
+            }
+        });
+        prop_assert_eq!(wrong, None);
+    }
+
+    #[test]
+    fn no_job_is_ended_that_could_not_give_back_what_is_lacking(history in history(), gives in 0..2 * GIB) {
+        let nothing = |max_age| Trigger { max_state: None, max_age };
+        let limits = || Limits {
+            forecast: nothing(secs(1)), leak: nothing(secs(1)), alert: nothing(secs(1)), hard_ignores_rate: true,
+            ..eager(Mode::Enforce, Some(Rung::Kill))
+        };
+        let of = limits();
+        let history: History = history.into_iter().map(|(ms, observed)| {
+            (ms, observed.map(|observed| Observed { gives: Some(Bytes::new(gives)), ..observed }))
+        }).collect();
+        let mut wrong = None;
+        run([limits(), limits()], &history, |_, observed, before, moved| {
+            let begins = moved.filter(|moved| matches!(moved.to, State::Term | State::Kill) && moved.acts());
+            let begins = begins.filter(|moved| before != State::Term && moved.from != State::Blind);
+            // Both jobs together are the most that can be given back.
+            let helps = of.watched().any(|(resource, levels)| {
+                observed.reading(resource).is_some_and(|reading| {
+                    let room = reading.value.room;
+                    let lacking = room.lacking(room.level(levels.soft)).get();
+                    lacking > 0 && lacking <= 2 * gives
+                })
+            });
+            if begins.is_some() && !helps {
                 wrong = Some((moved, *observed));
             }
         });
@@ -185,7 +219,7 @@ proptest! {
             let asks = moved.is_some_and(|moved| moved.to == State::Checkpoint && moved.acts());
             let too_large = of.watched().any(|(resource, levels)| {
                 observed.reading(resource).zip(observed.save[resource.place()]).is_some_and(|(reading, takes)| {
-                    let Reading { headroom, total, .. } = reading.value;
+                    let Room { memory: headroom, limit: total, .. } = reading.value.room;
                     let hard = levels.hard.map_or(Bytes::ZERO, |hard| hard.of(total));
                     let known = reading.age <= levels.max_age && headroom <= total;
                     known && headroom < hard.saturating_add(takes)

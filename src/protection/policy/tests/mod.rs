@@ -6,7 +6,7 @@ mod world;
 
 use std::time::Duration;
 
-use super::{Levels, Limits, Mode, Rung, Trigger};
+use super::{Levels, Limits, Mode, Rung, SwapCounts, Trigger};
 use crate::model::units::{Amount, Bytes};
 
 pub(super) const MIB: u64 = 1 << 20;
@@ -28,6 +28,7 @@ pub(super) fn limits() -> Limits {
         max_state: Some(Rung::Kill),
         levels: [None, Some(levels(2 * GIB, 512 * MIB)), None, None],
         of_pool: None,
+        swap: SwapCounts::Count,
         hysteresis: Amount::Bytes(Bytes::new(512 * MIB)),
         for_time: secs(2),
         clear_for: secs(30),

@@ -309,8 +309,8 @@ fn memory_that_comes_back_slowly_takes_no_second_victim() {
             at   2.8 s  0.34 GiB left: checkpoint → kill: the hard level of cgroup memory is crossed, killed
             at   2.9 s  0.14 GiB left: kill → verify: the kill was carried out
             at  18.9 s  1.53 GiB left: verify → verify: the victims have ended and the shortage is not over
-            at  28.8 s  2.50 GiB left: verify → cooldown: the shortage is over
-            at  43.8 s  3.96 GiB left: cooldown → ok: the cooldown is over
+            at  28.9 s  2.51 GiB left: verify → cooldown: the shortage is over
+            at  43.9 s  3.97 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }

@@ -7,6 +7,7 @@ use super::GIB;
 use crate::model::checkpoint::CheckpointState;
 
 use crate::model::outlook::Tte;
+use crate::model::room::Room;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::policy::{
@@ -120,10 +121,12 @@ pub(super) fn play(limits: Limits, job: &Job, seconds: u32) -> String {
         };
         if !job.blind.contains(&time) {
             let headroom = Bytes::new((total - shown).max(0.0) as u64);
-            let reading = Reading { headroom, total: Bytes::new(8 * GIB), fast: rate(10), slow: rate(300) };
+            let reading =
+                Reading { room: Room::new(headroom, Bytes::new(8 * GIB)), fast: rate(10), slow: rate(300) };
             last = Some((now, reading));
         }
-        let mut observed = Observed { fit: true, ..Observed::default() };
+        let mut observed =
+            Observed { fit: true, gives: Some(Bytes::new(used as u64)), ..Observed::default() };
         observed.readings[Resource::Cgroup.place()] =
             last.map(|(at, reading)| Aged::of(reading, now.since(at)));
         observed.save[Resource::Cgroup.place()] = job.save.map(Bytes::new);

@@ -175,7 +175,11 @@ fn an_incident_has_the_reading_of_its_own_job() {
     let mut room = room(tempfile::tempdir().unwrap());
     let reason = Reason::Level(Resource::Host);
     let [headroom, total] = [Bytes::new(6), Bytes::new(12)];
-    let reading = Some(policy::Reading { headroom, total, fast: Some(3.0), slow: None });
+    let reading = Some(policy::Reading {
+        room: crate::model::room::Room::new(headroom, total),
+        fast: Some(3.0),
+        slow: None,
+    });
     let job = Label::from("job");
     room.ledger.moved(&LoggedTransition { reason, reading, ..turn(10, &job, "warn", "soft") });
     let id = room.ledger.incident(TargetId(3)).unwrap().to_owned();

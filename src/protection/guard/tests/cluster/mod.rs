@@ -113,10 +113,10 @@ fn a_seed_plays_the_same_events_each_time() {
 /// Each defect, the seed that finds it at present and from which it is searched, and what is found.
 const DEFECTS: [(Defect, u64, &str); 7] = [
     (Defect::Nonce, 3, "received twice"),
-    (Defect::StartTime, 1, "audit log"),
+    (Defect::StartTime, 5, "audit log"),
     (Defect::AuditLine, 0, "the audit log has no"),
-    (Defect::Restart, 3, "two checkpoint requests"),
-    (Defect::DeadVictim, 5, "waits"),
+    (Defect::Restart, 6, "two checkpoint requests"),
+    (Defect::DeadVictim, 9, "waits"),
     (Defect::Thaw, 0, "is frozen"),
     (Defect::Beyond, 1, "without a shortage"),
 ];
