@@ -81,6 +81,8 @@ impl Group {
 
     fn read_all(&mut self, reader: &mut Reader) -> Result<Reading, Gone> {
         let version = self.version;
+        // First, because a removed cgroup has neither file, and one without only the next is kept.
+        let usage = self.files.bytes(Item::Usage, reader)?;
         let stat = self.files.get(Item::Stat, reader, |text| Some(parse::stat(text, version)))?;
         if let Got::Value(stat) = stat
             && stat.inactive_file.is_none()
@@ -89,7 +91,7 @@ impl Group {
         }
         let mut found = Reading {
             stat: stat.some().unwrap_or_default(),
-            usage: self.files.bytes(Item::Usage, reader)?,
+            usage,
             limit: self.files.limit(Item::Limit, reader)?,
             ..Reading::default()
         };

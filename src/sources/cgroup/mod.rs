@@ -234,6 +234,7 @@ impl Source for Cgroups {
         let most = self.options.max_cgroups;
         out.facts.shortages.extend(Shortage::of_users("cgroups", most, omitted));
         out.facts.shortages.extend(Shortage::of_users("cgroup_walk", walk::PER_WALK, &self.unvisited));
-        self.reader.error.take().map_or(Ok(()), Err)
+        let absent = self.reader.absent.take();
+        self.reader.error.take().or(absent).map_or(Ok(()), Err)
     }
 }
