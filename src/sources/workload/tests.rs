@@ -10,7 +10,7 @@ mod users;
 use std::time::Duration;
 
 use super::*;
-use crate::host::process::testing::{Process, Tree};
+use crate::host::process::testing::{Process, Tree, at};
 use crate::model::facts;
 use crate::model::ids::Anchor;
 use crate::model::setting::Settings;
@@ -70,7 +70,7 @@ impl Host {
     fn sample(&mut self) -> Batch {
         self.second += 1;
         let mut out = Batch::new();
-        let at = Timestamp::from_secs(self.second);
+        let at = at(self.second);
         self.process.sample(at, &mut out).unwrap();
         out.facts.gpu_processes.clone_from(&self.gpus);
         out.facts.reporting.clone_from(&self.reporting);
