@@ -50,7 +50,8 @@ pub struct Workload {
     pub exited: Option<f64>,
     /// The largest resident memory that one of those had.
     pub exited_peak: Option<f64>,
-    /// Processes in its cgroup, or below, that the kernel has killed for lack of memory since the cgroup was created.
+    /// Processes in its cgroup, or below, that the kernel has killed for lack of memory since the cgroup was created; absent
+    /// where the cgroup can have processes of others: that of a workload that its matcher or its GPU names.
     pub oom_kills: Option<f64>,
     /// Memory on all GPUs.
     pub gpu_memory: Option<f64>,
@@ -188,7 +189,8 @@ pub(super) fn workloads(
     let rows = all.into_iter().map(|(name, mut own)| {
         name.clone_into(&mut own.name);
         let subject = Subject::workload(&name.into());
-        own.oom_kills = kills.get(own.cgroup.as_str()).copied();
+        let has_own_cgroup = matches!(own.kind.as_str(), "slurm" | "pod" | "container" | "unit");
+        own.oom_kills = kills.get(own.cgroup.as_str()).copied().filter(|_| has_own_cgroup);
         own.growth = forecasts.growth(&subject);
         own.forecast = forecasts.forecast(&subject);
         own.ranks = ranks.remove(name).unwrap_or_default();
