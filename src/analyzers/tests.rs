@@ -3,6 +3,7 @@
 mod bounds;
 mod forecasts;
 mod leaks;
+mod throttling;
 
 use std::sync::Arc;
 

@@ -16,6 +16,7 @@ use crate::model::finding;
 use crate::model::fits::Fit;
 use crate::model::format;
 use crate::model::health::Health;
+use crate::model::ids::within;
 
 /// A named value.
 #[derive(Clone, Debug, PartialEq)]
@@ -319,6 +320,7 @@ impl NodeView {
             let (name, place, is_its) = match resource.as_str() {
                 "tmpfs" => ("tmpfs", mount, workload.as_str() == own.name),
                 "device_memory" => ("device memory", device_region, cgroup.as_str() == own.cgroup),
+                "memory_high" => ("memory.high", cgroup, within(&own.cgroup, cgroup.as_str())),
                 _ => continue,
             };
             if let Some(forecast) = known.forecast.as_ref().filter(|_| is_its) {

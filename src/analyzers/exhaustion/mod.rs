@@ -10,5 +10,6 @@ pub mod metrics;
 mod phases;
 mod resources;
 pub(super) mod rules;
+mod throttling;
 
 pub use analyzer::REGISTRATION;

@@ -6,6 +6,7 @@ use forecast::tracker::Sample;
 
 use super::loads::Loads;
 use super::phases::{HostMemory, Used};
+use super::throttling::Throttling;
 use crate::analyzers::dmem::DeviceLimits;
 use crate::analyzers::ranks;
 use crate::analyzers::subjects::{self, Sharing};
@@ -30,6 +31,8 @@ pub(super) struct Resource {
     pub(super) sharing: Sharing,
     /// Whose phases change it; absent where no job reports them.
     pub(super) phases_of: Option<PhasesOf>,
+    /// Whether its limit throttles, and does.
+    pub(super) is_stalled: bool,
 }
 
 /// Who reports the phases in which a resource has peaks.
@@ -45,7 +48,7 @@ pub(super) enum PhasesOf {
 const KILL: f64 = 60.0;
 
 impl Resource {
-    fn new(subject: Subject, sample: Sample, limit: f64) -> Self {
+    pub(super) fn new(subject: Subject, sample: Sample, limit: f64) -> Self {
         Self {
             subject,
             sample,
@@ -54,12 +57,13 @@ impl Resource {
             life: 0.0,
             sharing: Sharing::One,
             phases_of: None,
+            is_stalled: false,
         }
     }
 }
 
 /// Every resource whose limit and used memory are known.
-pub(super) fn all(view: &View<'_>, loads: &Loads) -> Vec<Resource> {
+pub(super) fn all(view: &View<'_>, loads: &Loads, throttling: &Throttling) -> Vec<Resource> {
     let mut found = Vec::new();
     let host = host(view);
     let groups = groups(view);
@@ -82,6 +86,7 @@ pub(super) fn all(view: &View<'_>, loads: &Loads) -> Vec<Resource> {
             ..Resource::new(Subject::cgroup(path), group.sample, group.limit)
         });
     }
+    found.extend(throttling.resources(view));
     gpus(view, loads, &mut found);
     device_memory(view, &placed, &mut found);
     allocators(view, &mut found);
