@@ -14,6 +14,7 @@ pub use crate::sources::gpu::metrics as gpu;
 pub use crate::sources::kmsg::metrics as kmsg;
 pub use crate::sources::kubernetes::metrics as kubernetes;
 pub use crate::sources::memory::metrics as memory;
+pub use crate::sources::numa::metrics as numa;
 pub use crate::sources::process::metrics as process;
 pub use crate::sources::training::metrics as training;
 pub use crate::sources::vmstat::metrics as vmstat;

@@ -10,6 +10,7 @@ use crate::cluster;
 use crate::files::{older_logs, parameters, pickle, run_records, snapshot};
 use crate::formats::{cdi, log_lines, messages, rank_environment, varlink};
 use crate::host::cgroup::Version;
+use crate::host::room::meminfo;
 use crate::host::{cgroup_path, process};
 use crate::otlp;
 use crate::plot;
@@ -18,7 +19,7 @@ use crate::serve::http;
 use crate::serve::prometheus::{Format, negotiate};
 use crate::sources;
 use crate::sources::gpu;
-use crate::sources::{buddyinfo, cgroup, kmsg, memory, slurm, vmstat};
+use crate::sources::{buddyinfo, cgroup, kmsg, slurm, vmstat};
 use crate::{app, config};
 
 macro_rules! targets {
@@ -62,7 +63,7 @@ targets! {
     }
     /// `/proc/meminfo`.
     meminfo(bytes) {
-        let found = memory::parse::meminfo(bytes);
+        let found = meminfo::meminfo(bytes);
         let _ = (found.used(), found.swap_used(), found.huge(found.huge_total));
     }
     /// `/proc/vmstat`.

@@ -3,6 +3,7 @@
 mod bounds;
 mod forecasts;
 mod leaks;
+mod nodes;
 mod throttling;
 
 use std::sync::Arc;

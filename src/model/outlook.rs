@@ -380,6 +380,9 @@ impl Conclusion {
             "memory_high" => {
                 "Raise or remove memory.high of the cgroup (MemoryHigh= of a systemd unit, memory QoS of the kubelet), or reduce what its processes use: the kernel does not end them, and they do not go on by themselves."
             }
+            "numa_nodes" => {
+                "Save a checkpoint; allow the job more NUMA nodes (cpuset.mems of its cgroup, the scheduler's memory binding): it cannot use the memory of the others."
+            }
             "gpu" | "allocator" => {
                 "Save a checkpoint; a smaller batch, or activation checkpointing, needs less."
             }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::forecast::{Forecast, Forecasts};
 use super::lookup::{Lookup, MetricRow};
-use crate::catalog::{buddyinfo, cgroup, memory, process, vmstat};
+use crate::catalog::{buddyinfo, cgroup, memory, numa, process, vmstat};
 use crate::model::finding::Subject;
 use crate::model::format;
 use crate::model::frame::Frame;
@@ -54,6 +54,9 @@ pub struct Host {
     /// Free memory by NUMA node and zone.
     #[serde(default)]
     pub zones: Vec<Zone>,
+    /// Memory by NUMA node.
+    #[serde(default)]
+    pub nodes: Vec<NumaNode>,
 }
 
 /// Maximum number of cgroups.
@@ -91,6 +94,16 @@ fn cgroups(lookup: &Lookup<'_>) -> Vec<Cgroup> {
             limit: limits.get(path).copied(),
         })
         .collect()
+}
+
+/// The memory of a NUMA node in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NumaNode {
+    /// Its number.
+    pub node: String,
+    pub total: f64,
+    /// Free memory, page cache and reclaimable slab caches.
+    pub available: f64,
 }
 
 /// Free memory of a zone of the kernel.
@@ -145,6 +158,8 @@ pub(super) fn host(lookup: &Lookup<'_>, forecasts: &Forecasts<'_>) -> Host {
     let total = lookup.value(&memory::TOTAL.desc);
     let available = lookup.value(&memory::AVAILABLE.desc);
     let used = lookup.value(&memory::USED.desc).or_else(|| Some(total? - available?));
+    // lxcfs can tell more available memory than there is: what is used is not known then.
+    let used = used.filter(|used| *used >= 0.0);
     let forecast = forecasts.forecast(&Subject::host());
     let known = forecast.as_ref().filter(|_| used.is_some() && total.is_some());
     let health = known.map_or(Health::Unknown, Forecast::health);
@@ -167,7 +182,18 @@ pub(super) fn host(lookup: &Lookup<'_>, forecasts: &Forecasts<'_>) -> Host {
         forecast,
         processes: super::workload::processes_of(lookup, ""),
         zones: zones(lookup),
+        nodes: nodes(lookup),
     }
+}
+
+fn nodes(lookup: &Lookup<'_>) -> Vec<NumaNode> {
+    let available: BTreeMap<&str, f64> =
+        lookup.rows(&numa::AVAILABLE.desc).map(|row| (row.label("node"), row.value())).collect();
+    let node = |row: MetricRow<'_>| {
+        let (node, available) = (row.label("node"), *available.get(row.label("node"))?);
+        Some(NumaNode { node: node.to_owned(), total: row.value(), available })
+    };
+    lookup.rows(&numa::TOTAL.desc).filter_map(node).collect()
 }
 
 fn zones(lookup: &Lookup<'_>) -> Vec<Zone> {

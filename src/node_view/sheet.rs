@@ -235,8 +235,11 @@ impl NodeView {
             .number("OOM kills since boot", host.oom_kills, format::whole)
             .text("kernel", &host.kernel)
             .text("system", &host.os);
-        let items =
+        let mut items =
             vec![Item::Text(Some(host.health), figure), Item::Chart(Box::new(chart)), Item::Facts(facts)];
+        if host.nodes.len() > 1 {
+            items.push(Item::Table(self.numa_table()));
+        }
         Section::new("host", "Host memory", items)
     }
 

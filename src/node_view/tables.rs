@@ -2,7 +2,7 @@
 
 use super::events::Event;
 use super::forecast::time_left;
-use super::host::Cgroup;
+use super::host::{Cgroup, NumaNode};
 use super::problem::Link;
 use super::table::{Cell, Row, Table};
 use super::training::{Allocator, Rank};
@@ -10,7 +10,7 @@ use super::workload::{Process, Workload};
 use super::{NodeView, Protection};
 use crate::history::recent::{Quantity, Subject};
 use crate::model::format;
-use crate::model::health::Health;
+use crate::model::health::{self, Health};
 use crate::model::outlook::{Forecast, Growth, LeakState};
 use crate::model::units::real;
 
@@ -167,6 +167,25 @@ impl NodeView {
                 .bytes("limit", 1, own.limit)
         };
         Table::new("Cgroups", self.host.cgroups.iter().map(row), "No cgroup is measured.")
+    }
+
+    /// The memory of the NUMA nodes of a host with several. A full one is no problem of the node: only of a job that may use no other.
+    pub fn numa_table(&self) -> Table {
+        let row = |own: &NumaNode| {
+            let used = (own.total - own.available).max(0.0);
+            let share = format::share(Some(used), Some(own.total));
+            let note = share.filter(|share| health::is_nearly_full(*share)).map_or(
+                "",
+                |_| "nearly full: what is bound to it finds no memory, although others have some",
+            );
+            Row::new(&*own.node, Health::Ok)
+                .text("NUMA node", 0, &own.node)
+                .number("used", 0, Cell::number(Some(used), format::bytes).share(share))
+                .bytes("available", 0, Some(own.available))
+                .bytes("total", 1, Some(own.total))
+                .prose("", note)
+        };
+        Table::new("NUMA nodes", self.host.nodes.iter().map(row), "No NUMA node is measured.")
     }
 
     /// The sources of samples.

@@ -25,6 +25,7 @@ pub mod kmsg;
 pub mod kubernetes;
 pub mod logs;
 pub mod memory;
+pub mod numa;
 pub mod otlp;
 pub mod perf;
 pub mod pressure;
@@ -42,6 +43,7 @@ pub mod workload;
 pub static REGISTRY: &[&Registration] = &[
     &kmsg::REGISTRATION,
     &memory::REGISTRATION,
+    &numa::REGISTRATION,
     &pressure::REGISTRATION,
     &vmstat::REGISTRATION,
     &buddyinfo::REGISTRATION,

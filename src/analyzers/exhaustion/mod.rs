@@ -7,6 +7,7 @@
 mod analyzer;
 mod loads;
 pub mod metrics;
+mod nodes;
 mod phases;
 mod resources;
 pub(super) mod rules;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use forecast::tracker::Sample;
 
 use super::loads::Loads;
+use super::nodes;
 use super::phases::{HostMemory, Used};
 use super::throttling::Throttling;
 use crate::analyzers::dmem::DeviceLimits;
@@ -87,6 +88,7 @@ pub(super) fn all(view: &View<'_>, loads: &Loads, throttling: &Throttling) -> Ve
         });
     }
     found.extend(throttling.resources(view));
+    found.extend(nodes::of_bound_workloads(view));
     gpus(view, loads, &mut found);
     device_memory(view, &placed, &mut found);
     allocators(view, &mut found);
@@ -94,7 +96,7 @@ pub(super) fn all(view: &View<'_>, loads: &Loads, throttling: &Throttling) -> Ve
     workloads(view, &groups, &placed, rest, &mut found);
     for Resource { subject, sharing, .. } in &mut found {
         let is_hosts_tmpfs = !subject.mount.is_empty() && subject.workload.is_empty();
-        if *subject == Subject::host() || is_hosts_tmpfs {
+        if *subject == Subject::host() || is_hosts_tmpfs || subject.resource.as_str() == "numa_nodes" {
             *sharing = Sharing::Many;
         } else if let Some(turnover) = turnovers.get(&subject.workload).filter(|_| subject.gpu.is_empty()) {
             *sharing = Sharing::Workload(*turnover);

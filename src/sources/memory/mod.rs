@@ -1,7 +1,6 @@
 //! Memory of the host, from `/proc/meminfo`, without NUMA nodes that are memory of GPUs, and the host's names.
 
 pub mod metrics;
-pub mod parse;
 
 use std::sync::Arc;
 
@@ -9,6 +8,7 @@ use sysinfo::System;
 
 use crate::host::fs::KeptFile;
 use crate::host::numa;
+use crate::host::room::meminfo::{self, Meminfo};
 use crate::host::roots::Roots;
 use crate::model::label::Label;
 use crate::model::point::Batch;
@@ -16,7 +16,6 @@ use crate::model::source::{Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::Flag;
 use crate::sources::{Context, Registration};
-use parse::Meminfo;
 
 pub static REGISTRATION: Registration = Registration {
     name: "memory",
@@ -44,10 +43,10 @@ impl Source for Memory {
     fn sample(&mut self, _at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         out.put(&metrics::HOST_INFO, &self.names, Flag(true));
         let bytes = self.meminfo.sample(&mut self.buffer)?;
-        let mut found = parse::meminfo(bytes);
+        let mut found = meminfo::meminfo(bytes);
         for node in numa::gpu_nodes(&self.roots) {
             let mut meminfo = KeptFile::new(node.meminfo);
-            let part = parse::meminfo(meminfo.sample(&mut self.buffer)?).of_node();
+            let part = meminfo::meminfo(meminfo.sample(&mut self.buffer)?).of_node();
             if part.total.is_none() || part.available.is_none() {
                 return Err(meminfo.malformed("has no memory of the node"));
             }

@@ -37,6 +37,7 @@ impl Workloads {
             let run = self.ranks.run_of(*id);
             put_info(workload, (user, run), self.slurm.of(&workload.identity), &self.pods, out);
             put_sums(workload, self.options.pss, (table.boot, at), out);
+            put_nodes(workload, out);
             out.facts.workloads.push(Arc::clone(&workload.facts));
             out.facts.workload_names.push(Arc::clone(&workload.names));
         }
@@ -191,5 +192,17 @@ fn put_sums(workload: &Workload, pss: bool, (boot, at): (Option<u64>, Timestamp)
         let started = unix_seconds(boot, start);
         let is_past = started.value() <= at.unix().as_secs_f64() + CLOCK_ERROR;
         out.put_some(&metrics::START, label, is_past.then_some(started));
+    }
+}
+
+/// Puts the NUMA nodes that the workload is bound to: those that its processes may use, where these are not all.
+fn put_nodes(workload: &Workload, out: &mut Batch) {
+    let all = out.facts.memory_nodes;
+    let own = workload.now.nodes.and(all);
+    if workload.now.without_nodes || own.is_empty() || own == all {
+        return;
+    }
+    for node in own.iter() {
+        out.put(&metrics::BOUND, &[workload.facts.name.clone(), node.into()], Flag(true));
     }
 }

@@ -13,6 +13,7 @@ use super::*;
 use crate::host::process::testing::{Process, Tree, at};
 use crate::model::facts;
 use crate::model::ids::Anchor;
+use crate::model::node_set::NodeSet;
 use crate::model::setting::Settings;
 use crate::model::units::Bytes;
 use crate::sources::Context;
@@ -25,6 +26,7 @@ struct Host {
     gpus: Vec<GpuProcess>,
     reporting: Vec<ProcessKey>,
     pods: Arc<PodNames>,
+    memory_nodes: NodeSet,
     second: u64,
 }
 
@@ -53,6 +55,7 @@ impl Host {
             gpus: Vec::new(),
             reporting: Vec::new(),
             pods: Arc::default(),
+            memory_nodes: NodeSet::default(),
             second: 0,
         }
     }
@@ -75,6 +78,7 @@ impl Host {
         out.facts.gpu_processes.clone_from(&self.gpus);
         out.facts.reporting.clone_from(&self.reporting);
         out.facts.pods = Arc::clone(&self.pods);
+        out.facts.memory_nodes = self.memory_nodes;
         self.workload.sample(at, &mut out).unwrap();
         out
     }
