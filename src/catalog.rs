@@ -11,6 +11,7 @@ pub use crate::protection::metrics as protection;
 pub use crate::sources::buddyinfo::metrics as buddyinfo;
 pub use crate::sources::cgroup::metrics as cgroup;
 pub use crate::sources::gpu::metrics as gpu;
+pub use crate::sources::huge_pages::metrics as huge_pages;
 pub use crate::sources::kmsg::metrics as kmsg;
 pub use crate::sources::kubernetes::metrics as kubernetes;
 pub use crate::sources::memory::metrics as memory;

@@ -226,11 +226,16 @@ impl NodeView {
             limit: host.total,
             forecast: host.forecast.clone(),
         };
+        let pools = host.pools.iter().map(|pool| {
+            let free = format::shown(pool.free, format::bytes);
+            format!("{free} of {} free ({})", format::bytes(pool.total), pool.size)
+        });
         let facts = Facts::default()
             .bytes("anonymous", host.anonymous)
             .bytes("page cache", host.cached)
             .bytes("shared, tmpfs", host.shared)
             .text("swap", swap)
+            .text("huge pages", Vec::from_iter(pools).join(", "))
             .bytes("memory of GPUs (NUMA nodes), not included", host.of_gpus)
             .number("OOM kills since boot", host.oom_kills, format::whole)
             .text("kernel", &host.kernel)
@@ -313,7 +318,8 @@ impl NodeView {
         let mut facts = Facts::default()
             .bytes("anonymous", own.anonymous)
             .bytes("shared", own.shared)
-            .bytes("swap", own.swap);
+            .bytes("swap", own.swap)
+            .bytes("huge pages", own.huge_pages.filter(|huge| *huge > 0.0));
         for (gpu, memory) in &own.gpus {
             let text = format!("{gpu}: {}", format::shown(*memory, format::bytes));
             facts = facts.link("GPU", &text, Link::Gpu(gpu.clone()));

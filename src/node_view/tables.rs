@@ -56,6 +56,8 @@ impl NodeView {
     pub fn workload_table(&self) -> Table {
         let growths = self.workloads.iter().map(|own| own.growth.as_ref().and_then(Growth::bytes_per_second));
         let rate = format::rates(&growths.collect::<Vec<_>>());
+        let huge = |own: &Workload| own.huge_pages.filter(|huge| *huge > 0.0);
+        let has_huge = self.workloads.iter().any(|own| huge(own).is_some());
         let row = |own: &Workload| {
             let (left, shown) = self.left(own);
             let growth = own.growth.as_ref().and_then(Growth::bytes_per_second);
@@ -66,14 +68,15 @@ impl NodeView {
                 [one] => Cell::text(*one).to(Link::Gpu((*one).to_owned())),
                 several => Cell::text(several.join(" ")),
             };
-            Row::new(&*own.name, own.health)
+            let row = Row::new(&*own.name, own.health)
                 .to(link.clone())
                 .text("workload", 0, Cell::text(&own.name).to(link))
                 .text("user", 2, &own.user)
                 .text("run", 4, &own.run)
                 .text("time left", 1, Cell::time_left(left, shown))
-                .bytes("RSS", 0, own.rss)
-                .value("growth", 3, growth, &rate)
+                .bytes("RSS", 0, own.rss);
+            let row = if has_huge { row.bytes("huge pages", 3, huge(own)) } else { row };
+            row.value("growth", 3, growth, &rate)
                 .trail(Subject::Workload(own.name.as_str().into()), Quantity::Used, None)
                 .bytes("GPU memory", 0, own.gpu_memory)
                 .text("GPUs", 5, gpu)

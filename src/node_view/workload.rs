@@ -42,6 +42,9 @@ pub struct Workload {
     pub file: Option<f64>,
     /// Memory in swap.
     pub swap: Option<f64>,
+    /// Huge pages of a pool, which are no part of the resident memory.
+    #[serde(default)]
+    pub huge_pages: Option<f64>,
     /// CPU time of its processes in seconds.
     pub cpu_seconds: Option<f64>,
     /// The largest resident memory that one of its processes has had.
@@ -122,13 +125,14 @@ pub struct Process {
 
 type Field = fn(&mut Workload) -> &mut Option<f64>;
 
-fn figures() -> [(&'static Desc, Field); 10] {
+fn figures() -> [(&'static Desc, Field); 11] {
     [
         (&workload::RSS.desc, |own| &mut own.rss),
         (&workload::ANON.desc, |own| &mut own.anonymous),
         (&workload::SHMEM.desc, |own| &mut own.shared),
         (&workload::FILE.desc, |own| &mut own.file),
         (&workload::SWAP.desc, |own| &mut own.swap),
+        (&workload::HUGE.desc, |own| &mut own.huge_pages),
         (&workload::CPU.desc, |own| &mut own.cpu_seconds),
         (&workload::PROCESS_PEAK.desc, |own| &mut own.process_peak),
         (&workload::EXITED.desc, |own| &mut own.exited),

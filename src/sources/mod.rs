@@ -21,6 +21,7 @@ pub mod daemon;
 pub mod drm;
 pub mod exits;
 pub mod gpu;
+pub mod huge_pages;
 pub mod kmsg;
 pub mod kubernetes;
 pub mod logs;
@@ -44,6 +45,7 @@ pub static REGISTRY: &[&Registration] = &[
     &kmsg::REGISTRATION,
     &memory::REGISTRATION,
     &numa::REGISTRATION,
+    &huge_pages::REGISTRATION,
     &pressure::REGISTRATION,
     &vmstat::REGISTRATION,
     &buddyinfo::REGISTRATION,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::finding::Severity;
-use crate::sources::numa;
+use crate::sources::{huge_pages, numa};
 
 /// A host with four nodes of 504 GiB, of which node 1 has 1 GiB left.
 fn host(batch: &mut Batch) {
@@ -41,15 +41,16 @@ fn a_full_node_is_a_problem_of_what_may_use_no_other() {
 }
 
 #[test]
-fn swap_is_room_of_a_node() {
-    let of = |swap: f64| {
+fn pools_of_huge_pages_are_no_room_of_a_node_and_swap_is() {
+    let of = |pool: f64, swap: f64| {
         let mut analyzer = build(&exhaustion::REGISTRATION);
         let analysis = run(&mut *analyzer, 0, 60, |_, batch| {
             host(batch);
             bind(batch, 0);
+            bytes(batch, &huge_pages::metrics::OF_NODE, &["0".into(), "2MB".into()], pool * GIB);
             bytes(batch, &memory::metrics::SWAP_FREE, &[], swap * GIB);
         });
         value(&analysis, "memwarden_forecast_limit_bytes", &["numa_nodes", "job"]).unwrap() / GIB
     };
-    assert_eq!([of(0.0), of(10.0)], [504.0, 514.0]);
+    assert_eq!([of(0.0, 0.0), of(4.0, 0.0), of(4.0, 10.0)], [504.0, 500.0, 510.0]);
 }

@@ -17,6 +17,8 @@ pub struct Status {
     pub swap: Option<Bytes>,
     /// `VmHWM`, the peak resident memory.
     pub peak: Option<Bytes>,
+    /// `HugetlbPages`, which is no part of the resident memory.
+    pub huge: Option<Bytes>,
     /// `Mems_allowed_list`, the NUMA nodes that its cpuset allows; a policy of the process (mbind(2)) can leave fewer.
     pub nodes: Option<NodeSet>,
     /// Whether `SigPnd` or `ShdPnd` has a bit set: a signal is pending.
@@ -44,6 +46,7 @@ pub fn status(text: &[u8]) -> Status {
                     found.shmem = kib(value);
                 }
             }
+            Some(b'H') => found.huge = field(line, b"HugetlbPages").map_or(found.huge, kib),
             Some(b'M') => {
                 let list = field(line, b"Mems_allowed_list").filter(|_| line.ends_with(b"\n"));
                 found.nodes = list.map_or(found.nodes, |list| NodeSet::of_list(list.trim_ascii()));
@@ -115,7 +118,7 @@ mod tests {
 
     const PYTHON: &str = "Name:\tpython3\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t77\nVmPeak:\t  900000 kB\n\
         VmHWM:\t  512000 kB\nVmRSS:\t  400000 kB\nRssAnon:\t  300000 kB\nRssFile:\t   60000 kB\n\
-        RssShmem:\t   40000 kB\nVmSwap:\t       8 kB\nThreads:\t9\nSigQ:\t0/127400\n\
+        RssShmem:\t   40000 kB\nVmSwap:\t       8 kB\nHugetlbPages:\t    2048 kB\nThreads:\t9\nSigQ:\t0/127400\n\
         SigPnd:\t0000000000000000\nShdPnd:\t0000000000000000\nSigCgt:\t0000000000000002\n\
         Mems_allowed:\t00000000,0000000d\nMems_allowed_list:\t0,2-3\n";
 
@@ -146,6 +149,11 @@ mod tests {
                 peak: Some(
                     Bytes(
                         524288000,
+                    ),
+                ),
+                huge: Some(
+                    Bytes(
+                        2097152,
                     ),
                 ),
                 nodes: Some(

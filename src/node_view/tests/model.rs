@@ -107,12 +107,16 @@ fn the_largest_cgroups_are_those_that_say_more_than_their_parents() {
 
 #[test]
 fn a_nearly_full_numa_node_is_said_and_is_no_problem() {
-    use crate::catalog::numa;
+    use crate::catalog::{huge_pages, numa};
     let mut node = Node::new();
     for (number, left) in [("0", 400), ("1", 1)] {
         node.batch.put(&numa::TOTAL, &[number.into()], Bytes::new(504 * GIB));
         node.batch.put(&numa::AVAILABLE, &[number.into()], Bytes::new(left * GIB));
     }
+    let pool = ["1".into(), "2MB".into()];
+    node.batch.put(&huge_pages::OF_NODE, &pool, Bytes::new(4 * GIB));
+    node.batch.put(&huge_pages::TOTAL, &pool[1..], Bytes::new(4 * GIB));
+    node.batch.put(&huge_pages::FREE, &pool[1..], Bytes::new(GIB));
     let view = node.view();
     let table = view.numa_table();
     let rows: Vec<String> = table
@@ -124,13 +128,13 @@ fn a_nearly_full_numa_node_is_said_and_is_no_problem() {
         rows,
         [
             "0|104.0 GiB|400.0 GiB|504.0 GiB|–",
-            "1|503.0 GiB|1.0 GiB|504.0 GiB|nearly full: what is bound to it finds no memory, although others have some"
+            "1|499.0 GiB|1.0 GiB|500.0 GiB|nearly full: what is bound to it finds no memory, although others have some"
         ]
     );
     assert!(view.problems.is_empty(), "{:?}", view.problems);
     let section = format!("{:?}", view.host_section());
     assert!(
-        section.contains("nearly full"),
+        section.contains("1.0 GiB of 4.0 GiB free (2MB)") && section.contains("nearly full"),
         "{section}"
     );
 }

@@ -172,6 +172,7 @@ fn put_sums(workload: &Workload, pss: bool, (boot, at): (Option<u64>, Timestamp)
         out.put_some(&metrics::FILE, label, now.file);
         out.put_some(&metrics::SHMEM, label, now.shmem);
         out.put_some(&metrics::SWAP, label, now.swap);
+        out.put_some(&metrics::HUGE, label, now.huge);
     }
     if pss && !now.without_pss {
         out.put_some(&metrics::PSS, label, now.pss);

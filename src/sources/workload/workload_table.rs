@@ -54,6 +54,7 @@ pub(super) struct Sums {
     pub(super) file: Option<Bytes>,
     pub(super) shmem: Option<Bytes>,
     pub(super) swap: Option<Bytes>,
+    pub(super) huge: Option<Bytes>,
     /// The NUMA nodes that the cpuset of some member allows.
     pub(super) nodes: NodeSet,
     pub(super) pss: Option<Bytes>,
@@ -321,6 +322,7 @@ impl Workload {
         plus(&mut now.file, status.file);
         plus(&mut now.shmem, status.shmem);
         plus(&mut now.swap, status.swap);
+        plus(&mut now.huge, status.huge);
         now.nodes = now.nodes.or(status.nodes.unwrap_or_default());
         now.without_nodes |= status.nodes.is_none();
         plus(&mut now.pss, member.pss);

@@ -243,7 +243,7 @@ fn a_workload_is_bound_to_the_nodes_that_some_process_of_it_may_use() {
     let mut host = Host::new(options());
     let status = |list: &str| {
         format!(
-            "VmHWM:\t 8 kB\nRssAnon:\t 4 kB\nRssFile:\t 0 kB\nRssShmem:\t 0 kB\n\
+            "VmHWM:\t 8 kB\nRssAnon:\t 4 kB\nRssFile:\t 0 kB\nRssShmem:\t 0 kB\nHugetlbPages:\t 2048 kB\n\
              Mems_allowed_list:\t{list}\n"
         )
     };
@@ -254,6 +254,7 @@ fn a_workload_is_bound_to_the_nodes_that_some_process_of_it_may_use() {
         host.memory_nodes = NodeSet::of_list(memory.as_bytes()).unwrap();
         // Unchanged processes are read at every fourth sample.
         let out = (0..4).map(|_| host.sample()).last().unwrap();
+        assert_eq!(value(&out, "memwarden_workload_huge_pages_bytes", &["slurm-7"]), Some(4_194_304.0));
         values(&out, "memwarden_workload_numa_node_allowed")
     };
     assert_eq!(bound(["0-3", "0-3"], "0-3"), "");
