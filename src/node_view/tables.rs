@@ -177,10 +177,10 @@ impl NodeView {
         let row = |own: &NumaNode| {
             let used = (own.total - own.available).max(0.0);
             let share = format::share(Some(used), Some(own.total));
-            let note = share.filter(|share| health::is_nearly_full(*share)).map_or(
-                "",
-                |_| "nearly full: what is bound to it finds no memory, although others have some",
-            );
+            let note = share.filter(|share| health::is_nearly_full(*share)).map_or_else(String::new, |_| {
+                let node = &own.node;
+                format!("NUMA node {node} is nearly full: what may use no other finds no memory, although others have some")
+            });
             Row::new(&*own.node, Health::Ok)
                 .text("NUMA node", 0, &own.node)
                 .number("used", 0, Cell::number(Some(used), format::bytes).share(share))

@@ -128,7 +128,7 @@ fn a_nearly_full_numa_node_is_said_and_is_no_problem() {
         rows,
         [
             "0|104.0 GiB|400.0 GiB|504.0 GiB|–",
-            "1|499.0 GiB|1.0 GiB|500.0 GiB|nearly full: what is bound to it finds no memory, although others have some"
+            "1|499.0 GiB|1.0 GiB|500.0 GiB|NUMA node 1 is nearly full: what may use no other finds no memory, although others have some"
         ]
     );
     assert!(view.problems.is_empty(), "{:?}", view.problems);

@@ -36,9 +36,7 @@ impl Reader {
     pub fn note_absent(&mut self, path: &Path) {
         self.absent.get_or_insert_with(|| {
             let path = path.display();
-            SourceError::unavailable(format!(
-                "{path} does not exist, and what it tells of the cgroup is unknown"
-            ))
+            SourceError::unavailable(format!("{path} does not exist: its values are unknown"))
         });
     }
 

@@ -46,7 +46,7 @@ impl Source for Numa {
         }
         self.samples += 1;
         if self.nodes.is_empty() {
-            return Err(SourceError::unavailable("the kernel tells of no NUMA node with memory"));
+            return Err(SourceError::unavailable("the kernel lists no NUMA node with memory"));
         }
         out.facts.memory_nodes = self.nodes.iter().map(|(number, _)| *number).collect();
         let mut error = None;
@@ -123,7 +123,7 @@ mod tests {
             &REGISTRATION,
             root(&[]),
             expect![[r#"
-                unavailable: the kernel tells of no NUMA node with memory
+                unavailable: the kernel lists no NUMA node with memory
             "#]],
         );
     }

@@ -97,10 +97,7 @@ fn a_cgroup_without_memory_stat_is_kept_and_what_it_would_tell_is_unknown() {
                 &text,
                 &["usage_bytes{cgroup=\"/a", "set_bytes{cgroup=\"/a", "limit", "headroom"],
             ));
-            let why = format!(
-                "{}/a/memory.stat does not exist, and what it tells of the cgroup is unknown",
-                tree.top.display()
-            );
+            let why = format!("{}/a/memory.stat does not exist: its values are unknown", tree.top.display());
             assert_eq!(error, Some(SourceError::unavailable(why)));
         }
         tree.remove("/a");
