@@ -16,7 +16,7 @@ impl NodeSet {
             let mut ends = part.splitn(2, |byte| *byte == b'-');
             let first = number(ends.next()?)?;
             let last = ends.next().map_or(Some(first), number)?;
-            all.0 |= (first..=last).fold(0, |bits, node| bits | 1 << node);
+            all.0 |= (first..=last).fold(0, |bits, node| bits | (1 << node));
         }
         Some(all)
     }
@@ -39,14 +39,14 @@ impl NodeSet {
 
     /// The numbers, in ascending order.
     pub fn iter(self) -> impl Iterator<Item = u32> {
-        (0..u128::BITS).filter(move |node| self.0 >> node & 1 == 1)
+        (0..u128::BITS).filter(move |node| (self.0 >> node) & 1 == 1)
     }
 }
 
 impl FromIterator<u32> for NodeSet {
     /// The numbers below 128.
     fn from_iter<T: IntoIterator<Item = u32>>(nodes: T) -> Self {
-        Self(nodes.into_iter().filter(|node| *node < u128::BITS).fold(0, |bits, node| bits | 1 << node))
+        Self(nodes.into_iter().filter(|node| *node < u128::BITS).fold(0, |bits, node| bits | (1 << node)))
     }
 }
 
