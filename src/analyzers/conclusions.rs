@@ -6,7 +6,7 @@ use crate::model::analyzer::Analysis;
 use crate::model::desc::Gauge;
 use crate::model::finding::{Evidence, Finding, Subject};
 use crate::model::format;
-use crate::model::health::Health;
+use crate::model::health::{Health, Rule};
 use crate::model::outlook::{Conclusion, Forecast, Growth, HORIZON_LABELS, LeakState, Rate};
 use crate::model::printable;
 use crate::model::timeline::{Entry, EntryKind, Timeline};
@@ -124,9 +124,25 @@ fn exhaustion(conclusion: &Conclusion, forecast: &Forecast) -> Finding {
         state: forecast.rule.label(),
         severity: forecast.health().into(),
         since_unix_seconds: forecast.since_unix_seconds,
-        summary: format!("Memory of {subject:#} may run out: {}{}.", forecast.rule.text(), basis(forecast)),
+        summary: summary(subject, forecast),
         evidence,
         advice: conclusion.advice(),
+    }
+}
+
+/// What a forecast says, in one sentence.
+fn summary(subject: &Subject, forecast: &Forecast) -> String {
+    let (why, basis) = (forecast.why(), basis(forecast));
+    match (subject.resource.as_str(), forecast.rule) {
+        ("memory_high", Rule::Throttled) if !forecast.is_over => {
+            let limit = format::bytes(forecast.limit_bytes);
+            format!("The cgroup {} is at its memory.high ({limit}): {why}.", subject.cgroup)
+        }
+        ("memory_high", _) => format!(
+            "The cgroup {} may reach its memory.high, above which its processes are throttled and do not advance: {why}{basis}.",
+            subject.cgroup
+        ),
+        _ => format!("Memory of {subject:#} may run out: {why}{basis}."),
     }
 }
 

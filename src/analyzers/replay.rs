@@ -56,7 +56,7 @@ pub fn replay(series: &Series, options: &Options) -> Vec<ReplayedAssessment> {
             rules.begin(now);
             let rule = limit.map(|limit| {
                 let used = row.used / limit;
-                let level = Level { used, occupied: used };
+                let level = Level { used, occupied: used, is_stalled: false };
                 rules.update(&subject, level, &assessment, [known[0], known[1]], now).0
             });
             assessments.push(ReplayedAssessment { at: row.at, limit, assessment, rule });

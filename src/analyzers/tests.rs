@@ -3,6 +3,8 @@
 mod bounds;
 mod forecasts;
 mod leaks;
+mod nodes;
+mod throttling;
 
 use std::sync::Arc;
 

@@ -219,6 +219,15 @@ impl KeptFile {
         self.read(buffer).map_err(|error| failed(&self.path, &error))
     }
 
+    /// As [`KeptFile::sample`], of a file that not every kernel has: without it the source is unavailable.
+    ///
+    /// # Errors
+    /// [`SourceError`] with the path.
+    pub fn sample_if_there<'b>(&mut self, buffer: &'b mut Vec<u8>) -> Result<&'b [u8], SourceError> {
+        let what = |path: &Path| format!("cannot read {}", path.display());
+        self.read(buffer).map_err(|error| SourceError::io_or_absent(what(&self.path), &error))
+    }
+
     /// The source's error for content that is not as documented; `what` follows the path.
     pub fn malformed(&self, what: &str) -> SourceError {
         SourceError::failed(Failure::Parse, format!("{} {what}", self.path.display()))

@@ -16,6 +16,7 @@ pub mod exit_events;
 pub mod frame_limit;
 pub mod fs;
 pub mod http_client;
+pub mod huge_pages;
 pub mod job;
 pub mod local_socket;
 pub mod lock;

@@ -1,4 +1,4 @@
-//! NUMA nodes that are the memory of GPUs (GH200, GB200 and GB300 in NUMA mode).
+//! NUMA nodes: those of the host's memory, and those that are the memory of GPUs (GH200, GB200 and GB300 in NUMA mode).
 //!
 //! The driver adds the memory of such a GPU to the host as a node without CPUs, and the kernel counts it in `MemTotal` and
 //! `MemAvailable`.
@@ -19,6 +19,14 @@ pub struct GpuNode {
     pub meminfo: PathBuf,
 }
 
+/// The nodes with memory of the host, and the folder of each. None on a kernel without NUMA nodes.
+pub fn host_nodes(roots: &Roots) -> Vec<(u32, PathBuf)> {
+    let of_gpus = gpu_nodes(roots);
+    let mut numbers = listed(roots, "has_memory");
+    numbers.retain(|number| !of_gpus.iter().any(|node| node.number == *number));
+    numbers.into_iter().map(|number| (number, folder(roots).join(format!("node{number}")))).collect()
+}
+
 /// The nodes with memory and without CPUs, where the driver has GPUs that are NUMA nodes.
 ///
 /// The driver makes the file `numa_status` of a GPU only where it is one (`kernel-open/nvidia/nv-procfs.c` of
@@ -30,13 +38,20 @@ pub fn gpu_nodes(roots: &Roots) -> Vec<GpuNode> {
     if !gpus.into_iter().any(|gpu| gpu.path().join("numa_status").exists()) {
         return Vec::new();
     }
-    let nodes = roots.sys.join("devices/system/node");
-    let listed = |name: &str| number_list(&fs::read_text(&nodes.join(name)).unwrap_or_default(), NODES);
-    let with_cpus = listed("has_cpu");
-    let mut numbers = listed("has_memory");
+    let with_cpus = listed(roots, "has_cpu");
+    let mut numbers = listed(roots, "has_memory");
     numbers.retain(|number| !with_cpus.contains(number));
-    let node = |number| GpuNode { number, meminfo: nodes.join(format!("node{number}/meminfo")) };
+    let node = |number| GpuNode { number, meminfo: folder(roots).join(format!("node{number}/meminfo")) };
     numbers.into_iter().map(node).collect()
+}
+
+/// The nodes in a file of the folder of all nodes.
+fn listed(roots: &Roots, name: &str) -> Vec<u32> {
+    number_list(&fs::read_text(&folder(roots).join(name)).unwrap_or_default(), NODES)
+}
+
+fn folder(roots: &Roots) -> PathBuf {
+    roots.sys.join("devices/system/node")
 }
 
 /// The numbers, at most `most` of them and none above it, of a list such as `0,2-4` (cpuset(7), "Formats").
@@ -81,5 +96,7 @@ mod tests {
         assert!(numbers().is_empty(), "CXL memory of a host with a GPU");
         write("proc/driver/nvidia/gpus/0009:01:00.0/numa_status", "");
         assert_eq!(numbers(), [2, 10]);
+        let hosts = host_nodes(&Roots::under(folder.path()));
+        assert_eq!(hosts.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0, 1]);
     }
 }

@@ -1,7 +1,7 @@
 //! Facts that sources exchange in one tick, besides points.
 //!
 //! Sources never import each other; a source leaves data for another here. Data flows in the registry's order: `kmsg`
-//! before `gpu`, `process` before `drm` and `exits`, `gpu`, `drm`, `process` and `kubernetes` before `workload`, `workload` before `training`, `training` before `otlp` and
+//! before `gpu`, `numa` before `workload`, `process` before `drm` and `exits`, `gpu`, `drm`, `process` and `kubernetes` before `workload`, `workload` before `training`, `training` before `otlp` and
 //! `logs`, `workload` before `perf`, `slurm` and `tmpfs`, `exits` before `tmpfs`.
 
 use std::collections::{BTreeMap, HashMap};
@@ -14,6 +14,7 @@ use super::fit::{Answer, RankPredictions};
 use super::frame::Frame;
 use super::ids::{ProcessKey, WorkloadKey};
 use super::label::Label;
+use super::node_set::NodeSet;
 use super::room::SwapRoom;
 use super::shortage::Shortage;
 use super::subordinate::SubordinateIds;
@@ -40,6 +41,8 @@ pub struct Facts {
     pub kernel_memory: Option<Bytes>,
     /// The swap of the host that processes in cgroups can use, by the `memory` source; none where that is not known.
     pub group_swap: SwapRoom,
+    /// The NUMA nodes with memory of the host, by the `numa` source; empty where they are not known.
+    pub memory_nodes: NodeSet,
     /// Whether the GPUs have not been enumerated yet, by the `gpu` source.
     pub gpus_starting: bool,
     /// GPUs that Slurm allocated to jobs, by the `slurm` source.

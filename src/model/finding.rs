@@ -47,7 +47,7 @@ pub struct Subject {
 }
 
 /// The types of subjects; a new one has its line here and in [`Subject::resource`].
-const RESOURCES: [&str; 16] = [
+const RESOURCES: [&str; 18] = [
     "host",
     "zone",
     "cgroup",
@@ -62,6 +62,8 @@ const RESOURCES: [&str; 16] = [
     "disk",
     "tmpfs",
     "device_memory",
+    "memory_high",
+    "numa_nodes",
     "limit",
     "source",
 ];
@@ -147,6 +149,16 @@ impl Subject {
         Self { resource, device_region: device_region.clone(), cgroup: cgroup.clone(), ..Self::default() }
     }
 
+    /// The memory of a cgroup up to its `memory.high`, above which the kernel throttles its processes.
+    pub fn memory_high(cgroup: &Label) -> Self {
+        Self { resource: resource("memory_high"), ..Self::cgroup(cgroup) }
+    }
+
+    /// The NUMA nodes that a workload may use, where these are not all; their numbers are separated by commas.
+    pub fn numa_nodes(workload: &Label, nodes: &Label) -> Self {
+        Self { resource: resource("numa_nodes"), zone: nodes.clone(), ..Self::workload(workload) }
+    }
+
     /// A limit of memwarden, and the user whose entries it leaves out, if it is per user.
     pub fn limit(limit: &'static str, user: Option<u32>) -> Self {
         let user = user.map_or_else(Label::default, |user| user.to_string().into());
@@ -184,10 +196,13 @@ impl std::fmt::Display for Subject {
             "gpu_process" => "process",
             "outside_allocator" => "memory outside the allocator",
             "device_memory" => "device memory",
+            "memory_high" => "memory.high of",
+            "numa_nodes" if self.zone.as_str().contains(',') => "NUMA nodes",
+            "numa_nodes" => "NUMA node",
             name => name,
         };
         f.write_str(word)?;
-        let within = !self.pid.is_empty() || !self.mount.is_empty();
+        let within = !self.pid.is_empty() || !self.mount.is_empty() || !self.zone.is_empty();
         let gpu = match (word, is_sentence) {
             ("gpu" | "GPU", _) => "",
             (_, true) => "on GPU ",
@@ -279,5 +294,7 @@ mod tests {
         let allocator = Subject::allocator(&"a".into(), &"9".into(), &"3".into());
         assert_eq!(allocator.to_string(), "allocator of process 9 of a on gpu 3");
         assert_eq!(Subject::tmpfs(&"a".into(), &"/dev/shm".into()).to_string(), "tmpfs /dev/shm of a");
+        assert_eq!(Subject::numa_nodes(&"a".into(), &"1,3".into()).to_string(), "NUMA nodes 1,3 of a");
+        assert_eq!(Subject::memory_high(&"/a".into()).to_string(), "memory.high of /a");
     }
 }

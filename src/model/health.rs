@@ -143,6 +143,8 @@ named! {
         FullAfterGrowth = "full_after_growth",
         /// At least 98 % of the limit is used.
         Full = "full",
+        /// A cgroup is at its `memory.high`, and all of its tasks wait for memory most of the time.
+        Throttled = "throttled",
     }
 }
 
@@ -156,6 +158,10 @@ pub struct Judged {
     pub grew: bool,
     /// Whether the user of the resource may have reserved all of it on purpose, as allocators do with a GPU.
     pub may_be_reserved: bool,
+    /// Whether the limit is a `memory.high`, at which processes are throttled rather than killed.
+    pub throttles: bool,
+    /// Whether tasks were throttled there lately, and all of them wait for memory most of the time.
+    pub is_stalled: bool,
     /// The probability of exhaustion within 15 minutes; absent before there are enough samples.
     pub within_15_minutes: Option<f64>,
     /// The probability of exhaustion within an hour.
@@ -165,11 +171,14 @@ pub struct Judged {
 impl Rule {
     /// The most severe rule that holds.
     pub fn of(judged: &Judged) -> Self {
-        let Judged { used, grows, leaks, grew, may_be_reserved, within_15_minutes, within_hour } = *judged;
+        let Judged { used, grows, leaks, grew, within_15_minutes, within_hour, .. } = *judged;
+        let Judged { may_be_reserved, throttles, is_stalled, .. } = *judged;
         let likely = |probability: Option<f64>| probability.is_some_and(|p| p >= LIKELY);
         let on_purpose = may_be_reserved && !grows && !leaks;
         let rules = [
-            (used >= FULL && !on_purpose, Self::Full),
+            (is_nearly_full(used) && throttles && is_stalled, Self::Throttled),
+            // At a memory.high is where a group that reclaims enough stays.
+            (used >= FULL && !on_purpose && !throttles, Self::Full),
             (used >= FULL && grew, Self::FullAfterGrowth),
             (likely(within_15_minutes), Self::ExhaustionWithin15Minutes),
             (is_nearly_full(used) && grows, Self::NearlyFullAndGrows),
@@ -190,7 +199,9 @@ impl Rule {
             Self::NearlyFull | Self::Leaks | Self::ExhaustionWithinHour | Self::NearlyFullAndGrows => {
                 Health::Warning
             }
-            Self::ExhaustionWithin15Minutes | Self::FullAfterGrowth | Self::Full => Health::Critical,
+            Self::ExhaustionWithin15Minutes | Self::FullAfterGrowth | Self::Full | Self::Throttled => {
+                Health::Critical
+            }
         }
     }
 
@@ -211,6 +222,23 @@ impl Rule {
                 "at least 98 % of the limit is used, and it grew within the last 15 minutes"
             }
             Self::Full => "at least 98 % of the limit is used",
+            Self::Throttled => "the kernel throttles its processes, which do not advance",
+        }
+    }
+
+    /// What was the case where the rule held within the last minute and does not hold any more, to follow "because".
+    pub const fn past(self) -> &'static str {
+        match self {
+            Self::TooFewSamples | Self::None => "it was unknown less than a minute ago",
+            Self::NearlyFull | Self::NearlyFullAndGrows => "it was nearly full less than a minute ago",
+            Self::Leaks => "it leaked less than a minute ago",
+            Self::ExhaustionWithinHour | Self::ExhaustionWithin15Minutes => {
+                "its exhaustion was likely less than a minute ago"
+            }
+            Self::FullWithoutGrowth | Self::FullAfterGrowth | Self::Full => {
+                "it was full less than a minute ago"
+            }
+            Self::Throttled => "the kernel throttled its processes less than a minute ago",
         }
     }
 }
@@ -278,6 +306,10 @@ mod tests {
         assert_eq!(Rule::of(&full), Rule::FullWithoutGrowth, "reserved long ago");
         assert_eq!(Rule::of(&Judged { grew: true, ..full }), Rule::FullAfterGrowth);
         assert_eq!(Rule::of(&Judged { grew: true, used: 0.95, ..full }), Rule::None);
+        let high = Judged { used: 0.99, throttles: true, within_hour: Some(0.0), ..Judged::default() };
+        assert_eq!(Rule::of(&high), Rule::NearlyFull, "it reclaims enough");
+        assert_eq!(Rule::of(&Judged { is_stalled: true, ..high }), Rule::Throttled);
+        assert_eq!(Rule::of(&Judged { is_stalled: true, used: 0.5, ..high }), Rule::None, "page cache");
         assert_eq!(
             Rule::of(&Judged { leaks: true, within_hour: Some(0.0), ..Judged::default() }),
             Rule::Leaks

@@ -24,6 +24,7 @@ pub mod label;
 pub mod limited_groups;
 pub mod lock;
 pub mod names;
+pub mod node_set;
 pub mod outlook;
 pub mod pattern;
 pub mod point;

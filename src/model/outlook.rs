@@ -111,6 +111,9 @@ pub struct Forecast {
     pub rule: Rule,
     /// Since when that rule holds, in seconds since 1970.
     pub since_unix_seconds: f64,
+    /// Whether that rule does not hold any more: the health falls when a less severe rule has held for a minute.
+    #[serde(default)]
+    pub is_over: bool,
 }
 
 /// Peaks that recur.
@@ -258,6 +261,11 @@ impl Forecast {
         self.rule.health()
     }
 
+    /// Why it has its health, to follow "because".
+    pub const fn why(&self) -> &'static str {
+        if self.is_over { self.rule.past() } else { self.rule.text() }
+    }
+
     /// Growth in bytes per second.
     pub fn growth(&self) -> Option<f64> {
         self.rate.map(|rate| rate.bytes_per_second)
@@ -287,13 +295,16 @@ impl Forecast {
     }
 
     /// Confidence of the rule: the probability in it, 1 where it compares measured values, and for
-    /// [`Rule::None`] the probability of no exhaustion within the hour. Absent for a leak, and without a probability.
+    /// [`Rule::None`] the probability of no exhaustion within the hour. Absent for a leak, without a probability, and for a rule
+    /// that is over.
     pub fn confidence(&self) -> Option<f64> {
         match self.rule {
+            _ if self.is_over => None,
             Rule::None => self.within(3600.0).map(|p| 1.0 - p),
             Rule::ExhaustionWithinHour => self.within(3600.0),
             Rule::ExhaustionWithin15Minutes => self.within(900.0),
-            Rule::Full
+            Rule::Throttled
+            | Rule::Full
             | Rule::FullAfterGrowth
             | Rule::FullWithoutGrowth
             | Rule::NearlyFull
@@ -365,6 +376,12 @@ impl Conclusion {
             "cgroup" => "Save a checkpoint and raise the limit, or find what in the group grows.",
             "device_memory" => {
                 "Save a checkpoint; raise dmem.max of the cgroup, or use a smaller batch or activation checkpointing."
+            }
+            "memory_high" => {
+                "Raise or remove memory.high of the cgroup (MemoryHigh= of a systemd unit, memory QoS of the kubelet), or reduce what its processes use: the kernel does not end them, and they do not go on by themselves."
+            }
+            "numa_nodes" => {
+                "Save a checkpoint; allow the job more NUMA nodes (cpuset.mems of its cgroup, the scheduler's memory binding): it cannot use the memory of the others."
             }
             "gpu" | "allocator" => {
                 "Save a checkpoint; a smaller batch, or activation checkpointing, needs less."

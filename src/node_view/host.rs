@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::forecast::{Forecast, Forecasts};
 use super::lookup::{Lookup, MetricRow};
-use crate::catalog::{buddyinfo, cgroup, memory, process, vmstat};
+use crate::catalog::{buddyinfo, cgroup, huge_pages, memory, numa, process, vmstat};
 use crate::model::finding::Subject;
 use crate::model::format;
 use crate::model::frame::Frame;
@@ -54,6 +54,12 @@ pub struct Host {
     /// Free memory by NUMA node and zone.
     #[serde(default)]
     pub zones: Vec<Zone>,
+    /// Memory by NUMA node.
+    #[serde(default)]
+    pub nodes: Vec<NumaNode>,
+    /// Pools of huge pages.
+    #[serde(default)]
+    pub pools: Vec<Pool>,
 }
 
 /// Maximum number of cgroups.
@@ -91,6 +97,26 @@ fn cgroups(lookup: &Lookup<'_>) -> Vec<Cgroup> {
             limit: limits.get(path).copied(),
         })
         .collect()
+}
+
+/// The memory of a NUMA node in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NumaNode {
+    /// Its number.
+    pub node: String,
+    /// Without pools of huge pages.
+    pub total: f64,
+    /// Free memory, page cache and reclaimable slab caches.
+    pub available: f64,
+}
+
+/// A pool of huge pages in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pool {
+    /// The size of its pages, such as `2MB`.
+    pub size: String,
+    pub total: f64,
+    pub free: Option<f64>,
 }
 
 /// Free memory of a zone of the kernel.
@@ -145,6 +171,8 @@ pub(super) fn host(lookup: &Lookup<'_>, forecasts: &Forecasts<'_>) -> Host {
     let total = lookup.value(&memory::TOTAL.desc);
     let available = lookup.value(&memory::AVAILABLE.desc);
     let used = lookup.value(&memory::USED.desc).or_else(|| Some(total? - available?));
+    // lxcfs can tell more available memory than there is: what is used is not known then.
+    let used = used.filter(|used| *used >= 0.0);
     let forecast = forecasts.forecast(&Subject::host());
     let known = forecast.as_ref().filter(|_| used.is_some() && total.is_some());
     let health = known.map_or(Health::Unknown, Forecast::health);
@@ -167,7 +195,35 @@ pub(super) fn host(lookup: &Lookup<'_>, forecasts: &Forecasts<'_>) -> Host {
         forecast,
         processes: super::workload::processes_of(lookup, ""),
         zones: zones(lookup),
+        nodes: nodes(lookup),
+        pools: pools(lookup),
     }
+}
+
+fn pools(lookup: &Lookup<'_>) -> Vec<Pool> {
+    let free: BTreeMap<&str, f64> =
+        lookup.rows(&huge_pages::FREE.desc).map(|row| (row.label("size"), row.value())).collect();
+    let pool = |row: MetricRow<'_>| Pool {
+        size: row.label("size").to_owned(),
+        total: row.value(),
+        free: free.get(row.label("size")).copied(),
+    };
+    lookup.rows(&huge_pages::TOTAL.desc).map(pool).collect()
+}
+
+fn nodes(lookup: &Lookup<'_>) -> Vec<NumaNode> {
+    let available: BTreeMap<&str, f64> =
+        lookup.rows(&numa::AVAILABLE.desc).map(|row| (row.label("node"), row.value())).collect();
+    let mut pools: BTreeMap<&str, f64> = BTreeMap::new();
+    for row in lookup.rows(&huge_pages::OF_NODE.desc) {
+        *pools.entry(row.label("node")).or_default() += row.value();
+    }
+    let node = |row: MetricRow<'_>| {
+        let (node, available) = (row.label("node"), *available.get(row.label("node"))?);
+        let total = row.value() - pools.get(node).unwrap_or(&0.0);
+        Some(NumaNode { node: node.to_owned(), total, available })
+    };
+    lookup.rows(&numa::TOTAL.desc).filter_map(node).collect()
 }
 
 fn zones(lookup: &Lookup<'_>) -> Vec<Zone> {

@@ -418,6 +418,7 @@ fn runs_out(name: &str, share: Option<f64>, forecast: &Forecast, leaks: bool) ->
         return format!("{name}{used} runs out of memory in {left}");
     }
     match forecast.rule {
+        _ if forecast.is_over => {}
         Rule::Full => return format!("{name} is full{used}"),
         Rule::FullAfterGrowth => return format!("{name} has filled up{used}"),
         Rule::FullWithoutGrowth => {
@@ -429,7 +430,7 @@ fn runs_out(name: &str, share: Option<f64>, forecast: &Forecast, leaks: bool) ->
         Some(left) => {
             format!("{name}{used} runs out of memory in about {} at its growth", format::duration(left))
         }
-        None => format!("{name}{used} may run out of memory: {}", forecast.rule.text()),
+        None => format!("{name}{used} may run out of memory: {}", forecast.why()),
     }
 }
 

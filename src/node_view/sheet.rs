@@ -16,6 +16,7 @@ use crate::model::finding;
 use crate::model::fits::Fit;
 use crate::model::format;
 use crate::model::health::Health;
+use crate::model::ids::within;
 
 /// A named value.
 #[derive(Clone, Debug, PartialEq)]
@@ -225,17 +226,25 @@ impl NodeView {
             limit: host.total,
             forecast: host.forecast.clone(),
         };
+        let pools = host.pools.iter().map(|pool| {
+            let free = format::shown(pool.free, format::bytes);
+            format!("{free} of {} free ({})", format::bytes(pool.total), pool.size)
+        });
         let facts = Facts::default()
             .bytes("anonymous", host.anonymous)
             .bytes("page cache", host.cached)
             .bytes("shared, tmpfs", host.shared)
             .text("swap", swap)
+            .text("huge pages", Vec::from_iter(pools).join(", "))
             .bytes("memory of GPUs (NUMA nodes), not included", host.of_gpus)
             .number("OOM kills since boot", host.oom_kills, format::whole)
             .text("kernel", &host.kernel)
             .text("system", &host.os);
-        let items =
+        let mut items =
             vec![Item::Text(Some(host.health), figure), Item::Chart(Box::new(chart)), Item::Facts(facts)];
+        if host.nodes.len() > 1 {
+            items.push(Item::Table(self.numa_table()));
+        }
         Section::new("host", "Host memory", items)
     }
 
@@ -309,7 +318,8 @@ impl NodeView {
         let mut facts = Facts::default()
             .bytes("anonymous", own.anonymous)
             .bytes("shared", own.shared)
-            .bytes("swap", own.swap);
+            .bytes("swap", own.swap)
+            .bytes("huge pages", own.huge_pages.filter(|huge| *huge > 0.0));
         for (gpu, memory) in &own.gpus {
             let text = format!("{gpu}: {}", format::shown(*memory, format::bytes));
             facts = facts.link("GPU", &text, Link::Gpu(gpu.clone()));
@@ -319,6 +329,7 @@ impl NodeView {
             let (name, place, is_its) = match resource.as_str() {
                 "tmpfs" => ("tmpfs", mount, workload.as_str() == own.name),
                 "device_memory" => ("device memory", device_region, cgroup.as_str() == own.cgroup),
+                "memory_high" => ("memory.high", cgroup, within(&own.cgroup, cgroup.as_str())),
                 _ => continue,
             };
             if let Some(forecast) = known.forecast.as_ref().filter(|_| is_its) {

@@ -2,7 +2,7 @@
 
 use super::events::Event;
 use super::forecast::time_left;
-use super::host::Cgroup;
+use super::host::{Cgroup, NumaNode};
 use super::problem::Link;
 use super::table::{Cell, Row, Table};
 use super::training::{Allocator, Rank};
@@ -10,7 +10,7 @@ use super::workload::{Process, Workload};
 use super::{NodeView, Protection};
 use crate::history::recent::{Quantity, Subject};
 use crate::model::format;
-use crate::model::health::Health;
+use crate::model::health::{self, Health};
 use crate::model::outlook::{Forecast, Growth, LeakState};
 use crate::model::units::real;
 
@@ -56,6 +56,8 @@ impl NodeView {
     pub fn workload_table(&self) -> Table {
         let growths = self.workloads.iter().map(|own| own.growth.as_ref().and_then(Growth::bytes_per_second));
         let rate = format::rates(&growths.collect::<Vec<_>>());
+        let huge = |own: &Workload| own.huge_pages.filter(|huge| *huge > 0.0);
+        let has_huge = self.workloads.iter().any(|own| huge(own).is_some());
         let row = |own: &Workload| {
             let (left, shown) = self.left(own);
             let growth = own.growth.as_ref().and_then(Growth::bytes_per_second);
@@ -66,14 +68,15 @@ impl NodeView {
                 [one] => Cell::text(*one).to(Link::Gpu((*one).to_owned())),
                 several => Cell::text(several.join(" ")),
             };
-            Row::new(&*own.name, own.health)
+            let row = Row::new(&*own.name, own.health)
                 .to(link.clone())
                 .text("workload", 0, Cell::text(&own.name).to(link))
                 .text("user", 2, &own.user)
                 .text("run", 4, &own.run)
                 .text("time left", 1, Cell::time_left(left, shown))
-                .bytes("RSS", 0, own.rss)
-                .value("growth", 3, growth, &rate)
+                .bytes("RSS", 0, own.rss);
+            let row = if has_huge { row.bytes("huge pages", 3, huge(own)) } else { row };
+            row.value("growth", 3, growth, &rate)
                 .trail(Subject::Workload(own.name.as_str().into()), Quantity::Used, None)
                 .bytes("GPU memory", 0, own.gpu_memory)
                 .text("GPUs", 5, gpu)
@@ -167,6 +170,25 @@ impl NodeView {
                 .bytes("limit", 1, own.limit)
         };
         Table::new("Cgroups", self.host.cgroups.iter().map(row), "No cgroup is measured.")
+    }
+
+    /// The memory of the NUMA nodes of a host with several. A full one is no problem of the node: only of a job that may use no other.
+    pub fn numa_table(&self) -> Table {
+        let row = |own: &NumaNode| {
+            let used = (own.total - own.available).max(0.0);
+            let share = format::share(Some(used), Some(own.total));
+            let note = share.filter(|share| health::is_nearly_full(*share)).map_or_else(String::new, |_| {
+                let node = &own.node;
+                format!("NUMA node {node} is nearly full: what may use no other finds no memory, although others have some")
+            });
+            Row::new(&*own.node, Health::Ok)
+                .text("NUMA node", 0, &own.node)
+                .number("used", 0, Cell::number(Some(used), format::bytes).share(share))
+                .bytes("available", 0, Some(own.available))
+                .bytes("total", 1, Some(own.total))
+                .prose("", note)
+        };
+        Table::new("NUMA nodes", self.host.nodes.iter().map(row), "No NUMA node is measured.")
     }
 
     /// The sources of samples.

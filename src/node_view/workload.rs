@@ -42,6 +42,9 @@ pub struct Workload {
     pub file: Option<f64>,
     /// Memory in swap.
     pub swap: Option<f64>,
+    /// Huge pages of a pool, which are no part of the resident memory.
+    #[serde(default)]
+    pub huge_pages: Option<f64>,
     /// CPU time of its processes in seconds.
     pub cpu_seconds: Option<f64>,
     /// The largest resident memory that one of its processes has had.
@@ -50,7 +53,8 @@ pub struct Workload {
     pub exited: Option<f64>,
     /// The largest resident memory that one of those had.
     pub exited_peak: Option<f64>,
-    /// Processes in its cgroup, or below, that the kernel has killed for lack of memory since the cgroup was created.
+    /// Processes in its cgroup, or below, that the kernel has killed for lack of memory since the cgroup was created; absent
+    /// where the cgroup can have processes of others: that of a workload that its matcher or its GPU names.
     pub oom_kills: Option<f64>,
     /// Memory on all GPUs.
     pub gpu_memory: Option<f64>,
@@ -121,13 +125,14 @@ pub struct Process {
 
 type Field = fn(&mut Workload) -> &mut Option<f64>;
 
-fn figures() -> [(&'static Desc, Field); 10] {
+fn figures() -> [(&'static Desc, Field); 11] {
     [
         (&workload::RSS.desc, |own| &mut own.rss),
         (&workload::ANON.desc, |own| &mut own.anonymous),
         (&workload::SHMEM.desc, |own| &mut own.shared),
         (&workload::FILE.desc, |own| &mut own.file),
         (&workload::SWAP.desc, |own| &mut own.swap),
+        (&workload::HUGE.desc, |own| &mut own.huge_pages),
         (&workload::CPU.desc, |own| &mut own.cpu_seconds),
         (&workload::PROCESS_PEAK.desc, |own| &mut own.process_peak),
         (&workload::EXITED.desc, |own| &mut own.exited),
@@ -188,7 +193,8 @@ pub(super) fn workloads(
     let rows = all.into_iter().map(|(name, mut own)| {
         name.clone_into(&mut own.name);
         let subject = Subject::workload(&name.into());
-        own.oom_kills = kills.get(own.cgroup.as_str()).copied();
+        let has_own_cgroup = matches!(own.kind.as_str(), "slurm" | "pod" | "container" | "unit");
+        own.oom_kills = kills.get(own.cgroup.as_str()).copied().filter(|_| has_own_cgroup);
         own.growth = forecasts.growth(&subject);
         own.forecast = forecasts.forecast(&subject);
         own.ranks = ranks.remove(name).unwrap_or_default();

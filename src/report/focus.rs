@@ -61,7 +61,9 @@ impl Focus {
                 (gpu.is_empty() || self.has_gpu(gpu, gpu)) && self.has_workload(subject.workload.as_str())
             }
             "tmpfs" if subject.workload.is_empty() => !self.is_narrow(),
-            "workload" | "process" | "rank" | "tmpfs" => self.has_workload(subject.workload.as_str()),
+            "workload" | "process" | "rank" | "tmpfs" | "numa_nodes" => {
+                self.has_workload(subject.workload.as_str())
+            }
             _ => !self.is_narrow(),
         }
     }

@@ -61,7 +61,7 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[&Gp
     for (subject, resource, forecast) in problems.take(SHOWN) {
         let word = page.painted(forecast.health(), forecast.health().label());
         let sure = forecast.confidence().map_or_else(String::new, |sure| format!(" (confidence {sure:.2})"));
-        details.push_str(&format!("  {subject}: {word}, because {}{sure}.\n", forecast.rule.text()));
+        details.push_str(&format!("  {subject}: {word}, because {}{sure}.\n", forecast.why()));
         details.push_str(&leak::grown(recorder, subject));
         details.push_str(&format!("    {}\n", resource.advice));
     }
@@ -110,7 +110,7 @@ fn verdict(all: &[Ranked<'_>], recorder: &Recorder, in_part: bool) -> String {
             } else {
                 ""
             };
-            let (health, rule) = (forecast.health().label(), forecast.rule.text());
+            let (health, rule) = (forecast.health().label(), forecast.why());
             format!("Memory of {subject:#} is {health}: {rule}.{later}")
         }
         None if in_part => "No exhaustion is predicted for what could be measured.".to_owned(),

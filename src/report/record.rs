@@ -9,7 +9,7 @@ use super::curve::{Curve, Statistics};
 use super::focus::Focus;
 use super::subjects::Subjects;
 use super::training::Training;
-use crate::model::ends::End;
+use crate::model::ends::{End, EndEvidence};
 use crate::model::format;
 use crate::model::timeline::Timeline;
 use crate::model::units::whole;
@@ -70,6 +70,8 @@ pub struct Recorder {
     pub(super) training: Training,
     pub(super) marks: Vec<Mark>,
     kills: Option<f64>,
+    /// The number of the newest end that was looked at.
+    last_end: u64,
     /// The newest sample.
     pub(super) last: NodeView,
     /// How the selected workload ended; absent where that is not known.
@@ -128,7 +130,7 @@ impl Recorder {
         self.processes(&view);
         self.training.take(&view, &self.focus, self.now);
         self.marks.extend(self.subjects.take(&view, &self.focus, self.now, begun));
-        // Kills of other jobs are no alarm of the selected workloads.
+        // Kills of other jobs are no alarm of the selected workloads: only a cgroup that is a workload's own counts its kills alone.
         let kills = if self.focus.is_narrow() {
             let own = view.workloads.iter().filter(|own| self.focus.has_workload(&own.name));
             own.filter_map(|own| own.oom_kills).reduce(|one, next| one + next)
@@ -145,6 +147,19 @@ impl Recorder {
         self.marks.truncate(MOST_MARKS);
         self.last = view;
         true
+    }
+
+    /// Marks the processes of the selected workloads that the kernel log says were killed for lack of memory, each once.
+    pub fn mark_kills(&mut self, ends: &[Arc<End>]) {
+        let new = ends.iter().filter(|end| end.number > self.last_end);
+        for end in new.filter(|end| self.focus.has_workload(end.workload.as_str())) {
+            if end.evidence.iter().any(|seen| matches!(seen, EndEvidence::KernelLog { .. })) {
+                let text = format!("OOM kill of process {} by the kernel", end.pid);
+                self.marks.push(Mark { t_s: self.now, text, alarm: true });
+            }
+        }
+        self.marks.truncate(MOST_MARKS);
+        self.last_end = ends.last().map_or(self.last_end, |end| end.number.max(self.last_end));
     }
 
     /// Takes the end of the selected workload from those that are known.

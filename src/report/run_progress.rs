@@ -101,7 +101,7 @@ fn outlook(recorder: &Recorder, name: &str) -> Outlook {
     let is_ours = |known: &&Conclusion| match known.subject.resource.as_str() {
         "host" => true,
         "gpu" => gpus.contains(&known.subject.gpu.as_str()),
-        "workload" | "allocator" | "tmpfs" => known.subject.workload.as_str() == name,
+        "workload" | "allocator" | "tmpfs" | "numa_nodes" => known.subject.workload.as_str() == name,
         _ => false,
     };
     let ours = || view.conclusions.iter().filter(is_ours);

@@ -4,6 +4,7 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::model::ends::{End, EndEvidence};
 use crate::node_view::{Allocator, Gpu, Host, Process, Rank, Workload, Zone};
 use crate::plot;
 
@@ -597,4 +598,24 @@ fn oom_kills_of_other_jobs_are_no_alarm_of_the_selected_ones() {
     assert_eq!(marks(Focus::default(), [0.0; 2]), ["3 OOM kills by the kernel"]);
     assert!(marks(run(), [5.0; 2]).is_empty());
     assert_eq!(marks(run(), [5.0, 6.0]), ["1 OOM kill by the kernel"]);
+}
+
+#[test]
+fn the_kills_that_the_kernel_log_has_of_the_selected_workload_are_marked_once() {
+    let end = |number: u64, workload: &str, evidence: EndEvidence| {
+        let (workload, evidence) = (workload.into(), vec![evidence]);
+        std::sync::Arc::new(End { number, workload, pid: 7, evidence, ..End::default() })
+    };
+    let logged = || EndEvidence::KernelLog { limit_cgroup: "/a".into() };
+    let ends = [
+        end(1, "run", logged()),
+        end(2, "other", logged()),
+        end(3, "run", EndEvidence::KillCounter { cgroup: "/a".into() }),
+    ];
+    let mut recorder = Recorder::new(Focus { workloads: ["run".to_owned()].into(), ..Focus::default() });
+    for known in [&ends[..1], &ends] {
+        recorder.mark_kills(known);
+    }
+    let marks: Vec<_> = recorder.marks.iter().map(|mark| mark.text.as_str()).collect();
+    assert_eq!(marks, ["OOM kill of process 7 by the kernel"]);
 }

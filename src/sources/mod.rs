@@ -21,10 +21,12 @@ pub mod daemon;
 pub mod drm;
 pub mod exits;
 pub mod gpu;
+pub mod huge_pages;
 pub mod kmsg;
 pub mod kubernetes;
 pub mod logs;
 pub mod memory;
+pub mod numa;
 pub mod otlp;
 pub mod perf;
 pub mod pressure;
@@ -42,6 +44,8 @@ pub mod workload;
 pub static REGISTRY: &[&Registration] = &[
     &kmsg::REGISTRATION,
     &memory::REGISTRATION,
+    &numa::REGISTRATION,
+    &huge_pages::REGISTRATION,
     &pressure::REGISTRATION,
     &vmstat::REGISTRATION,
     &buddyinfo::REGISTRATION,

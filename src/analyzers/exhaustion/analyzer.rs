@@ -4,6 +4,7 @@ use super::loads::Loads;
 use super::phases::Phases;
 use super::resources::PhasesOf;
 use super::rules::{Level, RULES, Rules};
+use super::throttling::Throttling;
 use super::{metrics, resources};
 use crate::analyzers::Registration;
 use crate::analyzers::conclusions;
@@ -17,7 +18,7 @@ use crate::model::units::Count;
 /// Registration of the `exhaustion` analyzer.
 pub static REGISTRATION: Registration = Registration {
     name: "exhaustion",
-    about: "Forecasts when the host, each cgroup with a limit, its device memory, each GPU, each workload and each tmpfs exhausts its memory.",
+    about: "Forecasts when the host, each cgroup with a limit or a memory.high, its device memory, each GPU, each workload and each tmpfs exhausts its memory.",
     options: subjects::Options::OPTIONS,
     metrics: metrics::METRICS,
     ..Registration::built_by(|settings| {
@@ -31,12 +32,14 @@ struct Exhaustion {
     rules: Rules,
     phases: Phases,
     loads: Loads,
+    throttling: Throttling,
 }
 
 impl Analyzer for Exhaustion {
     fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
         self.loads.update(view);
-        let resources = resources::all(view, &self.loads);
+        self.throttling.update(view, now);
+        let resources = resources::all(view, &self.loads, &self.throttling);
         self.phases.update(view, &resources::used(&resources), now);
         self.subjects.begin(resources.iter().map(|resource| &resource.subject), view, now);
         self.rules.begin(now);
@@ -62,17 +65,20 @@ impl Analyzer for Exhaustion {
             let level = Level {
                 used: resource.sample.used / resource.limit,
                 occupied: resource.occupied / resource.limit,
+                is_stalled: resource.is_stalled,
             };
             let within = RULES.map(|horizon| {
                 let place = HORIZONS.iter().position(|known| *known >= horizon)?;
                 dated.assessment.p_exhaustion.get(place).copied().flatten()
             });
-            let (rule, since) = self.rules.update(&resource.subject, level, &dated.assessment, within, now);
+            let (rule, since, is_over) =
+                self.rules.update(&resource.subject, level, &dated.assessment, within, now);
             let conclusion = Conclusion {
                 identity: identities.resource(&resource.subject),
                 forecast: Some(Forecast {
                     rule,
                     since_unix_seconds: since,
+                    is_over,
                     ..forecast(&resource, dated, now)
                 }),
                 subject: resource.subject,

@@ -7,8 +7,10 @@
 mod analyzer;
 mod loads;
 pub mod metrics;
+mod nodes;
 mod phases;
 mod resources;
 pub(super) mod rules;
+mod throttling;
 
 pub use analyzer::REGISTRATION;

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use forecast::tracker::Sample;
 
 use super::loads::Loads;
+use super::nodes;
 use super::phases::{HostMemory, Used};
+use super::throttling::Throttling;
 use crate::analyzers::dmem::DeviceLimits;
 use crate::analyzers::ranks;
 use crate::analyzers::subjects::{self, Sharing};
@@ -30,6 +32,8 @@ pub(super) struct Resource {
     pub(super) sharing: Sharing,
     /// Whose phases change it; absent where no job reports them.
     pub(super) phases_of: Option<PhasesOf>,
+    /// Whether its limit throttles, and does.
+    pub(super) is_stalled: bool,
 }
 
 /// Who reports the phases in which a resource has peaks.
@@ -57,7 +61,7 @@ impl Resource {
         self
     }
 
-    fn new(subject: Subject, sample: Sample, limit: f64) -> Self {
+    pub(super) fn new(subject: Subject, sample: Sample, limit: f64) -> Self {
         Self {
             subject,
             sample,
@@ -66,12 +70,13 @@ impl Resource {
             life: 0.0,
             sharing: Sharing::One,
             phases_of: None,
+            is_stalled: false,
         }
     }
 }
 
 /// Every resource whose limit and used memory are known.
-pub(super) fn all(view: &View<'_>, loads: &Loads) -> Vec<Resource> {
+pub(super) fn all(view: &View<'_>, loads: &Loads, throttling: &Throttling) -> Vec<Resource> {
     let mut found = Vec::new();
     let host = host(view);
     let groups = groups(view);
@@ -94,6 +99,8 @@ pub(super) fn all(view: &View<'_>, loads: &Loads) -> Vec<Resource> {
             ..Resource::new(Subject::cgroup(path), group.sample, group.limit).with_swap(group.swap)
         });
     }
+    found.extend(throttling.resources(view));
+    found.extend(nodes::of_bound_workloads(view));
     gpus(view, loads, &mut found);
     device_memory(view, &placed, &mut found);
     allocators(view, &mut found);
@@ -101,7 +108,7 @@ pub(super) fn all(view: &View<'_>, loads: &Loads) -> Vec<Resource> {
     workloads(view, &groups, &placed, rest, &mut found);
     for Resource { subject, sharing, .. } in &mut found {
         let is_hosts_tmpfs = !subject.mount.is_empty() && subject.workload.is_empty();
-        if *subject == Subject::host() || is_hosts_tmpfs {
+        if *subject == Subject::host() || is_hosts_tmpfs || subject.resource.as_str() == "numa_nodes" {
             *sharing = Sharing::Many;
         } else if let Some(turnover) = turnovers.get(&subject.workload).filter(|_| subject.gpu.is_empty()) {
             *sharing = Sharing::Workload(*turnover);

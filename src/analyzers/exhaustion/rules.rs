@@ -20,6 +20,8 @@ pub(in crate::analyzers) struct Level {
     pub(in crate::analyzers) used: f64,
     /// What cannot be given to another use.
     pub(in crate::analyzers) occupied: f64,
+    /// Whether a limit that throttles does.
+    pub(in crate::analyzers) is_stalled: bool,
 }
 
 /// The rules that hold, and what they depend on of the past.
@@ -44,8 +46,8 @@ impl Rules {
         self.grew.remove(subject);
     }
 
-    /// The rule that holds now, and since when in seconds since 1970; `within` are the probabilities of exhaustion within
-    /// [`RULES`].
+    /// The rule that holds, since when in seconds since 1970, and whether it is over: it held within the last minute, and a less
+    /// severe one holds now. `within` are the probabilities of exhaustion within [`RULES`].
     pub(in crate::analyzers) fn update(
         &mut self,
         subject: &Subject,
@@ -53,7 +55,7 @@ impl Rules {
         assessment: &Assessment,
         [within_15_minutes, within_hour]: [Option<f64>; 2],
         now: Timestamp,
-    ) -> (Rule, f64) {
+    ) -> (Rule, f64, bool) {
         let grows = assessment.leak >= LeakState::Growing;
         if grows {
             self.grew.insert(subject.clone(), now.monotonic().as_secs_f64());
@@ -67,9 +69,12 @@ impl Rules {
             leaks: assessment.leak == LeakState::Leaking,
             grew: self.grew.contains_key(subject),
             may_be_reserved: matches!(subject.resource.as_str(), "gpu" | "device_memory"),
+            throttles: subject.resource.as_str() == "memory_high",
+            is_stalled: level.is_stalled,
             within_15_minutes,
             within_hour,
         });
-        self.held.update(subject, rule, now)
+        let (held, since) = self.held.update(subject, rule, now);
+        (held, since, held != rule)
     }
 }

@@ -61,6 +61,23 @@ fn a_host_on_which_programs_are_compiled_neither_leaks_nor_is_about_to_be_full()
 }
 
 #[test]
+fn what_held_within_the_last_minute_is_not_said_of_now() {
+    let mut analyzer = build(&exhaustion::REGISTRATION);
+    let total = 24_032.0 * 1_048_576.0;
+    let mut said = |second: u32, share: f64| {
+        let analysis = run(&mut *analyzer, second, second + 1, |_, batch| host(share * total, batch));
+        analysis.findings.first().map(|finding| finding.summary.clone())
+    };
+    let last = (0..60).map(|second| said(second, 0.95)).last().flatten();
+    assert_eq!(last.as_deref(), Some("Memory of the host may run out: at least 90 % of the limit is used."));
+    for second in 60..150 {
+        let now = said(second, 0.7);
+        let expected = "Memory of the host may run out: it was nearly full less than a minute ago.";
+        assert_eq!(now.as_deref(), (second < 120).then_some(expected), "{second}");
+    }
+}
+
+#[test]
 fn a_host_that_fills_up_within_minutes_is_critical_when_half_of_the_time_has_passed() {
     let mut analyzer = build(&exhaustion::REGISTRATION);
     let critical = (0..400).find(|second| {

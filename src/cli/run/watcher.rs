@@ -90,7 +90,9 @@ fn sample(
     let begun = clock::now();
     let failed = loop {
         let now = clock::now();
-        recorder.take(report::sample(&engine.tick(now)));
+        let frame = engine.tick(now);
+        recorder.take(report::sample(&frame));
+        recorder.mark_kills(&frame.outlook.ends);
         publish(&recorder);
         let passed = now.since(begun).as_secs_f64();
         let pace = PACE.iter().find(|(until, _)| passed < *until).map_or(1.0, |(_, every)| *every);
@@ -120,6 +122,7 @@ fn sample(
     let is_explained = failed.is_some() && recorder.has_workload();
     while is_explained && recorder.end().is_none() && clock::now().since(ended) < CAUSE_TIMEOUT {
         let frame = engine.tick(clock::now());
+        recorder.mark_kills(&frame.outlook.ends);
         recorder.explain(&frame.outlook.ends);
         std::thread::sleep(CAUSE_INTERVAL);
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::number;
+use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Seconds};
 
 /// `PF_KTHREAD` of the `flags` field.
@@ -148,6 +149,20 @@ pub struct Boot {
     pub forks: Option<u64>,
 }
 
+impl Boot {
+    /// The boot from which start times count, in seconds since 1970, at the time `at`; absent where `/proc/stat` has none.
+    ///
+    /// A container runtime can write the start of the container (lxcfs), while start times count from the boot of the host. The
+    /// kernel computes `btime` as the difference of the two clocks of a [`Timestamp`]; where it is later than that difference, that
+    /// difference is it.
+    pub fn time_at(&self, at: Timestamp) -> Option<u64> {
+        /// Seconds by which the two may differ: the clock may be set between their readings.
+        const SLACK: u64 = 60;
+        let by_clocks = at.unix().checked_sub(at.monotonic())?.as_secs();
+        self.time.map(|time| if time > by_clocks.saturating_add(SLACK) { by_clocks } else { time })
+    }
+}
+
 /// Parses `/proc/stat`; missing values are absent.
 pub fn boot(text: &[u8]) -> Boot {
     let mut found = Boot::default();
@@ -247,6 +262,21 @@ mod tests {
         let text = b"cpu  1 2 3\nintr 9 9\nbtime 1700000000\nprocesses 4321\nprocs_running 3\n";
         assert_eq!(boot(text), Boot { time: Some(1_700_000_000), forks: Some(4321) });
         assert_eq!(boot(b"btime 17000"), Boot::default());
+    }
+
+    #[test]
+    fn a_boot_after_the_one_of_the_clocks_is_that_of_a_container() {
+        let up = Duration::from_secs(40 * 86_400);
+        let at = Timestamp::new(up, Duration::from_secs(1_700_000_000) + up);
+        for (time, expected) in [
+            (None, None),
+            (Some(1_700_000_000), Some(1_700_000_000)),
+            (Some(1_700_000_002), Some(1_700_000_002)),
+            (Some(1_600_000_000), Some(1_600_000_000)),
+            (Some(1_703_450_000), Some(1_700_000_000)),
+        ] {
+            assert_eq!(Boot { time, forks: None }.time_at(at), expected, "{time:?}");
+        }
     }
 
     proptest::proptest! {

@@ -1,6 +1,7 @@
 //! Parses `/proc/PID/status` (proc_pid_status(5)) and one line of `smaps_rollup`.
 
 use super::{field, number};
+use crate::model::node_set::NodeSet;
 use crate::model::units::Bytes;
 
 /// Memory and signals in `/proc/PID/status`; a process without memory has no memory lines.
@@ -16,6 +17,10 @@ pub struct Status {
     pub swap: Option<Bytes>,
     /// `VmHWM`, the peak resident memory.
     pub peak: Option<Bytes>,
+    /// `HugetlbPages`, which is no part of the resident memory.
+    pub huge: Option<Bytes>,
+    /// `Mems_allowed_list`, the NUMA nodes that its cpuset allows; a policy of the process (mbind(2)) can leave fewer.
+    pub nodes: Option<NodeSet>,
     /// Whether `SigPnd` or `ShdPnd` has a bit set: a signal is pending.
     pub signalled: bool,
 }
@@ -40,6 +45,11 @@ pub fn status(text: &[u8]) -> Status {
                 } else if let Some(value) = field(line, b"RssShmem") {
                     found.shmem = kib(value);
                 }
+            }
+            Some(b'H') => found.huge = field(line, b"HugetlbPages").map_or(found.huge, kib),
+            Some(b'M') => {
+                let list = field(line, b"Mems_allowed_list").filter(|_| line.ends_with(b"\n"));
+                found.nodes = list.map_or(found.nodes, |list| NodeSet::of_list(list.trim_ascii()));
             }
             Some(b'S') => {
                 if let Some(mask) = field(line, b"SigPnd").or_else(|| field(line, b"ShdPnd")) {
@@ -108,8 +118,9 @@ mod tests {
 
     const PYTHON: &str = "Name:\tpython3\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t77\nVmPeak:\t  900000 kB\n\
         VmHWM:\t  512000 kB\nVmRSS:\t  400000 kB\nRssAnon:\t  300000 kB\nRssFile:\t   60000 kB\n\
-        RssShmem:\t   40000 kB\nVmSwap:\t       8 kB\nThreads:\t9\nSigQ:\t0/127400\n\
-        SigPnd:\t0000000000000000\nShdPnd:\t0000000000000000\nSigCgt:\t0000000000000002\n";
+        RssShmem:\t   40000 kB\nVmSwap:\t       8 kB\nHugetlbPages:\t    2048 kB\nThreads:\t9\nSigQ:\t0/127400\n\
+        SigPnd:\t0000000000000000\nShdPnd:\t0000000000000000\nSigCgt:\t0000000000000002\n\
+        Mems_allowed:\t00000000,0000000d\nMems_allowed_list:\t0,2-3\n";
 
     #[test]
     fn the_lines_are_read() {
@@ -138,6 +149,16 @@ mod tests {
                 peak: Some(
                     Bytes(
                         524288000,
+                    ),
+                ),
+                huge: Some(
+                    Bytes(
+                        2097152,
+                    ),
+                ),
+                nodes: Some(
+                    NodeSet(
+                        13,
                     ),
                 ),
                 signalled: false,
@@ -181,6 +202,7 @@ mod tests {
     fn missing_and_invalid_values_are_absent() {
         assert_eq!(status(b"Name:\tz\nState:\tZ (zombie)\n"), Status::default());
         assert_eq!(status(b"VmHWM:\t  512000 kB\nRssAnon:\t  30000").anon, None);
+        assert_eq!(status(b"Mems_allowed_list:\t0-1").nodes, None, "truncated");
         assert_eq!(status(b"VmHWM:\t99999999999999999999 kB\n").peak, None);
         assert_eq!(
             pss(b"00-ff ---p 00 00:00 0 [rollup]\nRss: 9 kB\nPss:    7 kB\nPss_Anon: 1 kB\n"),

@@ -1,10 +1,18 @@
 //! Process trees for tests, in the kernel's formats.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
 use crate::host::roots::Roots;
+use crate::model::time::Timestamp;
+
+/// This many seconds after a day of a host with the boot time of [`Tree`].
+pub(crate) fn at(second: u64) -> Timestamp {
+    let up = Duration::from_secs(86_400 + second);
+    Timestamp::new(up, Duration::from_secs(1_700_000_000) + up)
+}
 
 /// A fixture root with processes in it.
 #[derive(Debug)]

@@ -104,3 +104,37 @@ fn the_largest_cgroups_are_those_that_say_more_than_their_parents() {
     "#]]
     .assert_debug_eq(&rows);
 }
+
+#[test]
+fn a_nearly_full_numa_node_is_said_and_is_no_problem() {
+    use crate::catalog::{huge_pages, numa};
+    let mut node = Node::new();
+    for (number, left) in [("0", 400), ("1", 1)] {
+        node.batch.put(&numa::TOTAL, &[number.into()], Bytes::new(504 * GIB));
+        node.batch.put(&numa::AVAILABLE, &[number.into()], Bytes::new(left * GIB));
+    }
+    let pool = ["1".into(), "2MB".into()];
+    node.batch.put(&huge_pages::OF_NODE, &pool, Bytes::new(4 * GIB));
+    node.batch.put(&huge_pages::TOTAL, &pool[1..], Bytes::new(4 * GIB));
+    node.batch.put(&huge_pages::FREE, &pool[1..], Bytes::new(GIB));
+    let view = node.view();
+    let table = view.numa_table();
+    let rows: Vec<String> = table
+        .rows
+        .iter()
+        .map(|row| row.cells.iter().map(|cell| &*cell.text).collect::<Vec<_>>().join("|"))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            "0|104.0 GiB|400.0 GiB|504.0 GiB|–",
+            "1|499.0 GiB|1.0 GiB|500.0 GiB|NUMA node 1 is nearly full: what may use no other finds no memory, although others have some"
+        ]
+    );
+    assert!(view.problems.is_empty(), "{:?}", view.problems);
+    let section = format!("{:?}", view.host_section());
+    assert!(
+        section.contains("1.0 GiB of 4.0 GiB free (2MB)") && section.contains("nearly full"),
+        "{section}"
+    );
+}

@@ -38,7 +38,7 @@ impl Buddyinfo {
 
 impl Source for Buddyinfo {
     fn sample(&mut self, _at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
-        let bytes = self.buddyinfo.sample(&mut self.buffer)?;
+        let bytes = self.buddyinfo.sample_if_there(&mut self.buffer)?;
         let (mut zones, mut malformed) = (0_usize, None);
         for (zone, line) in parse::buddyinfo(&String::from_utf8_lossy(bytes)).zip(1_usize..) {
             match zone {
@@ -191,12 +191,12 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_empty_file_is_an_error() {
+    fn a_missing_file_is_unavailable_and_an_empty_one_an_error() {
         check(
             &SMALL_PAGES,
             root(&[]),
             expect![[r#"
-            failed (not_found): cannot read ROOT/proc/buddyinfo: No such file or directory (os error 2)
+            unavailable: cannot read ROOT/proc/buddyinfo: No such file or directory (os error 2)
         "#]],
         );
         check(

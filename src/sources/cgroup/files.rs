@@ -21,12 +21,22 @@ pub struct Reader {
     pub allowance: usize,
     /// The first file that could not be read or parsed.
     pub error: Option<SourceError>,
+    /// The first file that each kernel has and that does not exist: the tree is emulated, or provided in part.
+    pub absent: Option<SourceError>,
 }
 
 impl Reader {
     /// Records a file with invalid content, if it is the first error.
     pub fn note_garbled(&mut self, path: &Path) {
         self.note(path, &io::Error::new(io::ErrorKind::InvalidData, "unexpected content"));
+    }
+
+    /// Records that a file does not exist whose values are unknown then, if it is the first.
+    pub fn note_absent(&mut self, path: &Path) {
+        self.absent.get_or_insert_with(|| {
+            let path = path.display();
+            SourceError::unavailable(format!("{path} does not exist: its values are unknown"))
+        });
     }
 
     /// Records an error, if it is the first.
@@ -116,9 +126,8 @@ impl Item {
         }
     }
 
-    /// Whether every cgroup except the root has the file: without it, the folder is not (or no longer) a
-    /// cgroup of the controller.
-    const fn is_essential(self) -> bool {
+    /// Whether the kernel provides the file for every cgroup except the root.
+    const fn is_provided(self) -> bool {
         matches!(self, Self::Stat | Self::Usage | Self::Limit)
     }
 }
@@ -197,6 +206,7 @@ impl Files {
     pub fn limit(&mut self, item: Item, reader: &mut Reader) -> Result<Bound, Gone> {
         Ok(match self.get(item, reader, group::amount)? {
             Got::Value(bound) => bound,
+            Got::Absent if item.is_provided() && !self.is_root => Bound::Unknown,
             // A cgroup without the file has no limit.
             Got::Absent => Bound::Unbounded,
             Got::Unknown => Bound::Unknown,
@@ -215,7 +225,7 @@ impl Files {
     ) -> Result<Got<T>, Gone> {
         let slot = item as usize;
         let outcome = match &self.slots[slot] {
-            Slot::Absent => return Ok(Got::Absent),
+            Slot::Absent => return Ok(self.absent(item, reader)),
             Slot::Kept(file) => read_kept(file, item, &mut reader.buffer),
             Slot::Closed => match open(&self.path(item)) {
                 Ok(file) => {
@@ -244,17 +254,25 @@ impl Files {
     fn fail<T>(&mut self, item: Item, error: &io::Error, reader: &mut Reader) -> Result<Got<T>, Gone> {
         match Errno::from_io_error(error) {
             Some(Errno::NODEV) => Err(Gone),
-            Some(Errno::NOENT) if item.is_essential() && !self.is_root => Err(Gone),
+            // The walk finds a cgroup by its usage: without it, the folder is not (or no longer) one of the controller.
+            Some(Errno::NOENT) if item == Item::Usage && !self.is_root => Err(Gone),
             // If PSI is disabled, the pressure file exists and returns EOPNOTSUPP.
             Some(Errno::NOENT | Errno::OPNOTSUPP) => {
                 self.slots[item as usize] = Slot::Absent;
-                Ok(Got::Absent)
+                Ok(self.absent(item, reader))
             }
             _ => {
                 reader.note(&self.path(item), error);
                 Ok(Got::Unknown)
             }
         }
+    }
+
+    fn absent<T>(&self, item: Item, reader: &mut Reader) -> Got<T> {
+        if item.is_provided() && !self.is_root {
+            reader.note_absent(&self.path(item));
+        }
+        Got::Absent
     }
 }
 
@@ -263,7 +281,7 @@ fn read_kept(file: &File, item: Item, buffer: &mut Vec<u8>) -> io::Result<()> {
     // The kernel itself returns ENODEV. If a cgroup tree is provided by
     // something else (lxcfs, a recording), a deleted file would remain
     // readable; one `stat` per cgroup and tick detects that.
-    if item == Item::Stat && file.metadata()?.nlink() == 0 {
+    if item == Item::Usage && file.metadata()?.nlink() == 0 {
         return Err(Errno::NODEV.into());
     }
     read(file, buffer)

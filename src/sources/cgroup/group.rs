@@ -86,6 +86,8 @@ impl Group {
 
     fn read_all(&mut self, reader: &mut Reader) -> Result<Reading, Gone> {
         let version = self.version;
+        // First, because a removed cgroup has neither file, and one without only the next is kept.
+        let usage = self.files.bytes(Item::Usage, reader)?;
         let stat = self.files.get(Item::Stat, reader, |text| Some(stat(text, version)))?;
         if let Got::Value(stat) = stat
             && stat.inactive_file.is_none()
@@ -95,7 +97,7 @@ impl Group {
         let mut found = Reading {
             never_swaps: self.never_swaps,
             stat: stat.some().unwrap_or_default(),
-            usage: self.files.bytes(Item::Usage, reader)?,
+            usage,
             limit: self.files.limit(Item::Limit, reader)?,
             ..Reading::default()
         };

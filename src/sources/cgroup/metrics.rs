@@ -61,6 +61,11 @@ crate::metrics! {
     /// Size of a region of device memory as the controller dmem knows it; not all of it can be allocated. Only where memwarden reads the root cgroup of the host.
     pub DEVICE_CAPACITY: Gauge<Bytes> = "memwarden_device_memory_capacity_bytes" {device_region};
 
+    /// Limit of huge pages of a size (such as 2MB) set on the cgroup itself; absent where it has none, and where there is no pool of the size. It is read every sources.cgroup.rescan_interval.
+    pub HUGE_LIMIT: Gauge<Bytes> = "memwarden_cgroup_huge_pages_limit_bytes" {cgroup, size}.budget(WIDE);
+    /// Huge pages of a size that are charged to the cgroup, where it has a limit of them; they are no part of its memory usage, unless cgroup v2 is mounted with memory_hugetlb_accounting.
+    pub HUGE_USAGE: Gauge<Bytes> = "memwarden_cgroup_huge_pages_usage_bytes" {cgroup, size}.budget(WIDE);
+
     /// Memory events of the cgroup: low, high, max (the limit was reached), oom, oom_kill (processes killed) and oom_group_kill; v1 provides max and oom_kill only, without descendant cgroups.
     pub EVENTS: Counter<Count> = "memwarden_cgroup_memory_events_total" {cgroup, event}
         .counting("{event}").budget(WIDE);

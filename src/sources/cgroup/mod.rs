@@ -11,6 +11,7 @@ pub mod expose;
 pub mod files;
 pub mod glob;
 pub mod group;
+pub mod hugetlb;
 pub mod metrics;
 pub mod options;
 pub mod parse;
@@ -29,6 +30,7 @@ use self::bounds::Bounds;
 use self::expose::RepeatedLabels;
 use self::files::Reader;
 use self::group::Group;
+use self::hugetlb::Hugetlb;
 use self::options::Options;
 use self::reading::Reading;
 use self::walk::Walk;
@@ -49,7 +51,11 @@ pub static REGISTRATION: Registration = Registration {
     metrics: metrics::METRICS,
     ..Registration::built_by(|settings, context| {
         let allowance = (descriptor_limit() / SHARE_OF_DESCRIPTORS).min(MOST_DESCRIPTORS);
-        Box::new(Cgroups::new(Options::read(settings), context.roots.cgroup.clone(), allowance))
+        let hugetlb = Hugetlb::new(&context.roots);
+        Box::new(Cgroups {
+            hugetlb,
+            ..Cgroups::new(Options::read(settings), context.roots.cgroup.clone(), allowance)
+        })
     })
 };
 
@@ -80,6 +86,7 @@ struct Cgroups {
     users: Arc<BTreeMap<Label, u32>>,
     reader: Reader,
     repeated_labels: RepeatedLabels,
+    hugetlb: Hugetlb,
 }
 
 impl Cgroups {
@@ -118,6 +125,7 @@ impl Cgroups {
         }
         if is_finished {
             self.is_surveyed = true;
+            self.hugetlb.find(&self.groups, hierarchy.version);
         } else {
             self.walk = Some(walk);
         }
@@ -226,6 +234,7 @@ impl Source for Cgroups {
         self.reader.error = self.walk_error.clone();
         let readings = self.read();
         self.put(&readings, out);
+        self.hugetlb.put(out);
         out.facts.cgroup_users = Arc::clone(&self.users);
         out.put(&metrics::HIERARCHY, &[hierarchy.version.label().into()], Flag(true));
         let omitted = self.omitted.values().chain(self.unvisited.values());
@@ -235,6 +244,7 @@ impl Source for Cgroups {
         let most = self.options.max_cgroups;
         out.facts.shortages.extend(Shortage::of_users("cgroups", most, omitted));
         out.facts.shortages.extend(Shortage::of_users("cgroup_walk", walk::PER_WALK, &self.unvisited));
-        self.reader.error.take().map_or(Ok(()), Err)
+        let absent = self.reader.absent.take();
+        self.reader.error.take().or(absent).map_or(Ok(()), Err)
     }
 }

@@ -3,6 +3,7 @@
 mod access;
 mod bounds;
 mod hierarchies;
+mod hugetlb;
 mod values;
 
 use std::os::unix::fs::PermissionsExt;

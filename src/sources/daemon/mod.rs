@@ -45,16 +45,16 @@ struct Daemon {
 
 impl Daemon {
     /// When the host was booted, read once: the kernel computes it anew from a clock that may be set.
-    fn boot(&mut self) -> Option<u64> {
+    fn boot(&mut self, at: Timestamp) -> Option<u64> {
         if self.boot.is_none() {
-            self.boot = process::boot(self.host_stat.read(&mut self.buffer).ok()?).time;
+            self.boot = process::boot(self.host_stat.read(&mut self.buffer).ok()?).time_at(at);
         }
         self.boot
     }
 }
 
 impl Source for Daemon {
-    fn sample(&mut self, _at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
+    fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         let bytes = self.stat.sample(&mut self.buffer)?;
         let Some(own) = process::stat(bytes) else {
             return Err(self.stat.malformed("has an invalid format"));
@@ -62,7 +62,7 @@ impl Source for Daemon {
         out.put(&metrics::CPU, &[], process::seconds(own.cpu_ticks));
         out.put(&metrics::THREADS, &[], Count(own.threads));
         let start = own.start;
-        let started = self.boot().map(|boot| process::unix_seconds(boot, start));
+        let started = self.boot(at).map(|boot| process::unix_seconds(boot, start));
         out.put_some(&metrics::START, &[], started);
         let open = open_files(&self.descriptors);
         out.put_some(&metrics::OPEN_FDS, &[], open.as_ref().ok().copied().map(Count));
@@ -90,6 +90,7 @@ fn open_files(folder: &Path) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::process::testing::at;
     use crate::model::units::{Bytes, Unit as _};
     use crate::sources::testing::{build, root};
 
@@ -103,7 +104,7 @@ mod tests {
         let mut daemon = build(&REGISTRATION, &root);
         let mut sample = || {
             let mut out = Batch::new();
-            let error = daemon.sample(Timestamp::from_secs(1), &mut out).err().map(|error| error.to_string());
+            let error = daemon.sample(at(1), &mut out).err().map(|error| error.to_string());
             let values: Vec<_> =
                 out.families().iter().map(|family| (family.desc.name, family.points[0].value)).collect();
             (values, error)

@@ -121,7 +121,7 @@ impl Source for Processes {
         out.put(&metrics::KEPT, &[], Count(self.census.reading.kept as u64));
         out.put(&metrics::LIMITED, &[], Flag(self.limited));
         out.facts.shortages.extend(self.census.root.status_shortages());
-        out.facts.processes = Some(Arc::new(ProcessTable { rows, boot: self.boot.time }));
+        out.facts.processes = Some(Arc::new(ProcessTable { rows, boot: self.boot.time_at(at) }));
         match self.census.trouble.take() {
             Some((pid, error)) => Err(SourceError::io(format_args!("cannot read {path}/{pid}/stat"), &error)),
             None => Ok(()),
@@ -146,7 +146,7 @@ const fn place_of(state: u8) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::process::testing::{Process, Tree};
+    use crate::host::process::testing::{Process, Tree, at};
 
     fn source(tree: &Tree) -> Processes {
         Processes::new(ProcRoot::new(tree.proc()), 100, Subordinates::default())
@@ -177,7 +177,7 @@ mod tests {
             tree.add(&process);
         }
         let mut out = Batch::new();
-        source(&tree).sample(Timestamp::from_secs(1), &mut out).unwrap();
+        source(&tree).sample(at(1), &mut out).unwrap();
         expect_test::expect![[r#"
             memwarden_processes["running"] 1
             memwarden_processes["sleeping"] 1

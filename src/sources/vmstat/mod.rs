@@ -38,7 +38,7 @@ impl Vmstat {
 
 impl Source for Vmstat {
     fn sample(&mut self, _at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
-        let bytes = self.vmstat.sample(&mut self.buffer)?;
+        let bytes = self.vmstat.sample_if_there(&mut self.buffer)?;
         let mut found = 0_usize;
         for (entry, number) in vmstat(&String::from_utf8_lossy(bytes)) {
             let Some(value) = scaled(number, entry.scale, self.page_size) else { continue };
@@ -164,12 +164,12 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_invalid_file_is_an_error() {
+    fn a_missing_file_is_unavailable_and_an_invalid_one_an_error() {
         check(
             &LARGE_PAGES,
             root(&[]),
             expect![[r#"
-            failed (not_found): cannot read ROOT/proc/vmstat: No such file or directory (os error 2)
+            unavailable: cannot read ROOT/proc/vmstat: No such file or directory (os error 2)
         "#]],
         );
         check(

@@ -13,10 +13,15 @@ use crate::host::process::{seconds, unix_seconds};
 use crate::model::facts::{Membership, PodNames, ProcessTable, Run, WorkloadNames};
 use crate::model::label::Label;
 use crate::model::point::Batch;
-use crate::model::units::{Bytes, Count, Flag};
+use crate::model::time::Timestamp;
+use crate::model::units::{Bytes, Count, Flag, Unit as _};
+
+/// Seconds by which the start of a process may seem to be later than now: the boot time is a whole number of seconds, and is read
+/// every few samples.
+const CLOCK_ERROR: f64 = 60.0;
 
 impl Workloads {
-    pub(super) fn expose(&mut self, table: &ProcessTable, out: &mut Batch) {
+    pub(super) fn expose(&mut self, table: &ProcessTable, at: Timestamp, out: &mut Batch) {
         let watched = self.workload_table.watched();
         out.put(&metrics::WORKLOADS, &[], Count(watched as u64));
         out.put(&metrics::OMITTED, &[], Count((self.workload_table.workloads.len() - watched) as u64));
@@ -31,7 +36,8 @@ impl Workloads {
             let user = self.users.name(workload.facts.user);
             let run = self.ranks.run_of(*id);
             put_info(workload, (user, run), self.slurm.of(&workload.identity), &self.pods, out);
-            put_sums(workload, self.options.pss, table.boot, out);
+            put_sums(workload, self.options.pss, (table.boot, at), out);
+            put_nodes(workload, out);
             out.facts.workloads.push(Arc::clone(&workload.facts));
             out.facts.workload_names.push(Arc::clone(&workload.names));
         }
@@ -156,7 +162,7 @@ fn put_info(
     }
 }
 
-fn put_sums(workload: &Workload, pss: bool, boot: Option<u64>, out: &mut Batch) {
+fn put_sums(workload: &Workload, pss: bool, (boot, at): (Option<u64>, Timestamp), out: &mut Batch) {
     let name = &workload.facts.name;
     let label = std::slice::from_ref(name);
     let (now, totals) = (&workload.now, &workload.totals);
@@ -166,6 +172,7 @@ fn put_sums(workload: &Workload, pss: bool, boot: Option<u64>, out: &mut Batch) 
         out.put_some(&metrics::FILE, label, now.file);
         out.put_some(&metrics::SHMEM, label, now.shmem);
         out.put_some(&metrics::SWAP, label, now.swap);
+        out.put_some(&metrics::HUGE, label, now.huge);
     }
     if pss && !now.without_pss {
         out.put_some(&metrics::PSS, label, now.pss);
@@ -182,6 +189,21 @@ fn put_sums(workload: &Workload, pss: bool, boot: Option<u64>, out: &mut Batch) 
     out.put_some(&metrics::OPEN_FILES, label, now.open_files.map(Count));
     out.put(&metrics::RESTRICTED, label, Count(now.restricted));
     if let (Some(boot), Some(start)) = (boot, workload.start()) {
-        out.put(&metrics::START, label, unix_seconds(boot, start));
+        // A start that is still to come is that of another clock.
+        let started = unix_seconds(boot, start);
+        let is_past = started.value() <= at.unix().as_secs_f64() + CLOCK_ERROR;
+        out.put_some(&metrics::START, label, is_past.then_some(started));
+    }
+}
+
+/// Puts the NUMA nodes that the workload is bound to: those that its processes may use, where these are not all.
+fn put_nodes(workload: &Workload, out: &mut Batch) {
+    let all = out.facts.memory_nodes;
+    let own = workload.now.nodes.and(all);
+    if workload.now.without_nodes || own.is_empty() || own == all {
+        return;
+    }
+    for node in own.iter() {
+        out.put(&metrics::BOUND, &[workload.facts.name.clone(), node.into()], Flag(true));
     }
 }

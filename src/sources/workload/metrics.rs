@@ -22,6 +22,10 @@ crate::metrics! {
     pub SHMEM: Gauge<Bytes> = "memwarden_workload_rss_shmem_bytes" {workload};
     /// Memory of the workload's processes in swap.
     pub SWAP: Gauge<Bytes> = "memwarden_workload_swap_bytes" {workload};
+    /// Huge pages of a pool (hugetlbfs, MAP_HUGETLB) that the workload's processes map, which are no part of the resident memory; those that several processes map are counted once for each.
+    pub HUGE: Gauge<Bytes> = "memwarden_workload_huge_pages_bytes" {workload};
+    /// NUMA node that the cpuset of some process of the workload allows; always 1. Absent where all nodes are allowed, and where what is allowed is not known. What a process binds itself to (numactl --membind, mbind) is not seen.
+    pub BOUND: Gauge<Flag> = "memwarden_workload_numa_node_allowed" {workload, node}.budget(4_000);
     /// Proportional set size (PSS) of the workload: shared memory is divided among the processes that map it. Absent unless sources.workload.pss is on, and where a process is too large to read without stalling it.
     pub PSS: Gauge<Bytes> = "memwarden_workload_pss_bytes" {workload};
     /// Largest peak resident memory of the workload's running processes, each over its lifetime.

@@ -327,7 +327,7 @@ impl Source for Workloads {
         self.settle(&table, &out.facts.gpu_processes, &out.facts.reporting, at);
         self.publish(at, out);
         self.observe(&table, at);
-        self.expose(&table, out);
+        self.expose(&table, at, out);
         out.facts.shortages.extend(self.files.root.status_shortages());
         hanging::put(&self.texts.pool().look(), at, out);
         match &self.problem {

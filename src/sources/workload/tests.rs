@@ -10,9 +10,10 @@ mod users;
 use std::time::Duration;
 
 use super::*;
-use crate::host::process::testing::{Process, Tree};
+use crate::host::process::testing::{Process, Tree, at};
 use crate::model::facts;
 use crate::model::ids::Anchor;
+use crate::model::node_set::NodeSet;
 use crate::model::setting::Settings;
 use crate::model::units::Bytes;
 use crate::sources::Context;
@@ -25,6 +26,7 @@ struct Host {
     gpus: Vec<GpuProcess>,
     reporting: Vec<ProcessKey>,
     pods: Arc<PodNames>,
+    memory_nodes: NodeSet,
     second: u64,
 }
 
@@ -53,6 +55,7 @@ impl Host {
             gpus: Vec::new(),
             reporting: Vec::new(),
             pods: Arc::default(),
+            memory_nodes: NodeSet::default(),
             second: 0,
         }
     }
@@ -70,11 +73,12 @@ impl Host {
     fn sample(&mut self) -> Batch {
         self.second += 1;
         let mut out = Batch::new();
-        let at = Timestamp::from_secs(self.second);
+        let at = at(self.second);
         self.process.sample(at, &mut out).unwrap();
         out.facts.gpu_processes.clone_from(&self.gpus);
         out.facts.reporting.clone_from(&self.reporting);
         out.facts.pods = Arc::clone(&self.pods);
+        out.facts.memory_nodes = self.memory_nodes;
         self.workload.sample(at, &mut out).unwrap();
         out
     }

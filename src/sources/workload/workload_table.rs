@@ -11,6 +11,7 @@ use crate::model::facts::{self, PodNames, ProcessRow};
 use crate::model::fair;
 use crate::model::ids::{Anchor, WorkloadKey};
 use crate::model::label::Label;
+use crate::model::node_set::NodeSet;
 use crate::model::subordinate::SubordinateIds;
 use crate::model::units::Bytes;
 
@@ -53,10 +54,15 @@ pub(super) struct Sums {
     pub(super) file: Option<Bytes>,
     pub(super) shmem: Option<Bytes>,
     pub(super) swap: Option<Bytes>,
+    pub(super) huge: Option<Bytes>,
+    /// The NUMA nodes that the cpuset of some member allows.
+    pub(super) nodes: NodeSet,
     pub(super) pss: Option<Bytes>,
     pub(super) without_pss: bool,
     /// Whether the parts of some member's memory are unknown.
     pub(super) without_parts: bool,
+    /// Whether the nodes of some member are unknown.
+    pub(super) without_nodes: bool,
     pub(super) largest_peak: Option<Bytes>,
     pub(super) active: u64,
     pub(super) idle: u64,
@@ -316,6 +322,9 @@ impl Workload {
         plus(&mut now.file, status.file);
         plus(&mut now.shmem, status.shmem);
         plus(&mut now.swap, status.swap);
+        plus(&mut now.huge, status.huge);
+        now.nodes = now.nodes.or(status.nodes.unwrap_or_default());
+        now.without_nodes |= status.nodes.is_none();
         plus(&mut now.pss, member.pss);
         now.without_parts |= member.withheld;
         now.without_pss |= member.pss.is_none() && rss > Bytes::ZERO;

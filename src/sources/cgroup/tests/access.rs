@@ -74,3 +74,34 @@ fn a_forbidden_folder_does_not_hide_the_others() {
     "#]],
     );
 }
+
+#[test]
+fn a_cgroup_without_memory_stat_is_kept_and_what_it_would_tell_is_unknown() {
+    for tree in [Tree::v1(), Tree::v2()] {
+        tree.group("/a", 10, 0, Some(100));
+        tree.group("/a/b", 5, 1, Some(50));
+        std::fs::remove_file(tree.dir("/a").join("memory.stat")).unwrap();
+        let mut source = tree.source();
+        for second in 0..2 {
+            let (text, error) = source.sample(second);
+            let shown =
+                only(&text, &["usage_bytes{cgroup=\"/a", "set_bytes{cgroup=\"/a", "limit", "headroom"]);
+            let mut lines: Vec<&str> = shown.lines().collect();
+            lines.sort_unstable();
+            expect![[r#"
+                memwarden_cgroup_memory_effective_limit_bytes{cgroup="/a"} 100
+                memwarden_cgroup_memory_effective_limit_bytes{cgroup="/a/b"} 50
+                memwarden_cgroup_memory_limit_bytes{cgroup="/a"} 100
+                memwarden_cgroup_memory_limit_bytes{cgroup="/a/b"} 50
+                memwarden_cgroup_memory_usage_bytes{cgroup="/a"} 10
+                memwarden_cgroup_memory_usage_bytes{cgroup="/a/b"} 5
+                memwarden_cgroup_memory_working_set_bytes{cgroup="/a/b"} 4"#]]
+            .assert_eq(&lines.join("\n"));
+            let why = format!("{}/a/memory.stat does not exist: its values are unknown", tree.top.display());
+            assert_eq!(error, Some(SourceError::unavailable(why)));
+        }
+        tree.remove("/a");
+        let (text, error) = source.sample(2);
+        assert_eq!((only(&text, &["/a"]).as_str(), error), ("", None));
+    }
+}

@@ -237,3 +237,30 @@ fn values_hidden_by_the_kernel_are_absent_and_reported() {
     assert_eq!(value(&out, "memwarden_workload_restricted_processes", &["slurm-7"]), Some(1.0));
     assert_eq!(value(&out, "memwarden_workload_io_read_bytes_total", &["slurm-7"]), Some(5.0));
 }
+
+#[test]
+fn a_workload_is_bound_to_the_nodes_that_some_process_of_it_may_use() {
+    let mut host = Host::new(options());
+    let status = |list: &str| {
+        format!(
+            "VmHWM:\t 8 kB\nRssAnon:\t 4 kB\nRssFile:\t 0 kB\nRssShmem:\t 0 kB\nHugetlbPages:\t 2048 kB\n\
+             Mems_allowed_list:\t{list}\n"
+        )
+    };
+    let mut bound = |lists: [&str; 2], memory: &str| {
+        for (pid, list) in (10..).zip(lists) {
+            host.add(&Process::new(pid, "python").cgroup(JOB).file("status", &status(list)));
+        }
+        host.memory_nodes = NodeSet::of_list(memory.as_bytes()).unwrap();
+        // Unchanged processes are read at every fourth sample.
+        let out = (0..4).map(|_| host.sample()).last().unwrap();
+        assert_eq!(value(&out, "memwarden_workload_huge_pages_bytes", &["slurm-7"]), Some(4_194_304.0));
+        values(&out, "memwarden_workload_numa_node_allowed")
+    };
+    assert_eq!(bound(["0-3", "0-3"], "0-3"), "");
+    assert_eq!(bound(["0-63", "0-63"], "0-3"), "", "possible nodes without memory");
+    let both = "memwarden_workload_numa_node_allowed slurm-7,1 1\nmemwarden_workload_numa_node_allowed slurm-7,2 1\n";
+    assert_eq!(bound(["1", "2"], "0-3"), both);
+    assert_eq!(bound(["1", "0-3"], "0-3"), "");
+    assert_eq!(bound(["1", "1"], ""), "", "the nodes of the host are not known");
+}
