@@ -28,6 +28,7 @@ pub mod poll;
 pub mod pressure;
 pub mod priority;
 pub mod process;
+pub mod room;
 pub mod roots;
 pub mod sent_signals;
 pub mod signal;

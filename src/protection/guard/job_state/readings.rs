@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::model::limited_groups::LimitedGroups;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
-use crate::protection::enforce::levels::{GroupMeter, MemoryLeft, ProcessMeter};
+use crate::protection::enforce::levels::{GroupMeter, MemoryLeft};
+use crate::protection::enforce::process_meter::ProcessMeter;
 use crate::protection::policy::{Flow, Observed, Reading, Resource};
 
 /// The memory left below the limits of the job's cgroup and below the limit of its target, read in each round.
@@ -35,6 +36,9 @@ impl CgroupReadings {
 
     /// Exchanges the meter of the job's processes; the old one is left in `meter`. The readings are still of the same job.
     pub(super) fn replace_process_meter(&mut self, meter: &mut Option<ProcessMeter>) {
+        if let (Some(new), Some(old)) = (&mut *meter, &self.processes) {
+            new.take_over(old);
+        }
         std::mem::swap(&mut self.processes, meter);
     }
 
@@ -52,12 +56,21 @@ impl CgroupReadings {
             return;
         }
         self.read_at = Some(now);
-        let own = self.processes.as_ref().map(|meter| (meter.read(), LimitedGroups::default()));
+        let own = self.processes.as_mut().map(|meter| meter.read(now));
+        if self.processes.as_mut().is_some_and(ProcessMeter::has_jumped) {
+            self.rates = Flow::default();
+        }
         let group = match self.meter.as_ref().map_or(Ok(None), |meter| meter.read(host)) {
             Ok(group) => group,
             Err(_) if own.is_none() => return,
             Err(_) => None,
         };
+        // While it is unknown whether the job's own limit is reached, the older reading ages.
+        if own == Some(None) && group.is_none() {
+            self.limited = true;
+            return;
+        }
+        let own = own.flatten().map(|left| (left, LimitedGroups::default()));
         match group.into_iter().chain(own).min_by_key(|(left, _)| left.headroom) {
             Some((left, groups)) => {
                 (self.limited, self.groups) = (true, groups);
@@ -80,6 +93,11 @@ impl CgroupReadings {
     /// The groups whose limits the newest reading is about.
     pub(super) const fn groups(&self) -> LimitedGroups {
         self.groups
+    }
+
+    /// Whether an exact reading of the job's processes was asked for a moment ago.
+    pub(in super::super) fn is_awaited(&self) -> bool {
+        self.processes.as_ref().zip(self.read_at).is_some_and(|(meter, at)| meter.is_awaited(at))
     }
 
     /// Whether the job has no limit of its own.
