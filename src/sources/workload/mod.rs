@@ -294,7 +294,7 @@ fn direct(
     workload_table: &mut WorkloadTable,
 ) -> Option<Assignment> {
     // A tree that is requested by its pid contains only descendants of that process.
-    let tree = trees.name_of(row.key).map(|name| (name, None, None));
+    let tree = trees.name_of(row).map(|name| (name, None, None));
     let user = if row.uid == 0 { seen.user } else { row.uid };
     let matched = seen.matched.map(|place| &options.matchers[place]);
     let matched = matched.map(|matcher| (&matcher.name, matcher.run.as_ref(), Some(user)));
