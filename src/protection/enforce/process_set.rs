@@ -125,9 +125,9 @@ impl ProcessSet {
         let mut state = lock(&self.state);
         if let Some(since) = state.since {
             if now.since(since) > LATE && !std::mem::replace(&mut state.told, true) {
-                let (target, user) = (self.name.as_str(), self.user);
+                let (target_name, user) = (self.name.as_str(), self.user);
                 tracing::warn!(
-                    target,
+                    target_name,
                     user,
                     "The memory of a job's processes cannot be read in time: until it can, `memory_limit` ends none of them."
                 );
@@ -168,9 +168,9 @@ impl ProcessSet {
         let exact = Exact { at, took: at.since(begun), used, file, complete };
         let mut state = lock(&self.state);
         if !complete && !std::mem::replace(&mut state.told, true) {
-            let (target, user) = (self.name.as_str(), self.user);
+            let (target_name, user) = (self.name.as_str(), self.user);
             tracing::debug!(
-                target,
+                target_name,
                 user,
                 "The memory of some processes of a job cannot be read; it counts as unknown near a level."
             );
