@@ -167,6 +167,7 @@ fn put_sums(workload: &Workload, pss: bool, boot: Option<u64>, out: &mut Batch) 
         out.put_some(&metrics::SHMEM, label, now.shmem);
         out.put_some(&metrics::SWAP, label, now.swap);
     }
+    out.put_some(&metrics::MEMORY, label, now.memory);
     if pss && !now.without_pss {
         out.put_some(&metrics::PSS, label, now.pss);
     }

@@ -20,6 +20,8 @@ crate::metrics! {
     pub FILE: Gauge<Bytes> = "memwarden_workload_rss_file_bytes" {workload};
     /// Resident shared memory of the workload's processes, such as /dev/shm of data loaders, counted once for each process that maps it.
     pub SHMEM: Gauge<Bytes> = "memwarden_workload_rss_shmem_bytes" {workload};
+    /// Anonymous and shared memory of the workload's processes, where a page that several of them map counts once, as a cgroup counts it. Only of workloads that are configured by a pid, such as the command of memwarden run; absent where the kernel does not show the memory of a process to memwarden.
+    pub MEMORY: Gauge<Bytes> = "memwarden_workload_memory_bytes" {workload};
     /// Memory of the workload's processes in swap.
     pub SWAP: Gauge<Bytes> = "memwarden_workload_swap_bytes" {workload};
     /// Proportional set size (PSS) of the workload: shared memory is divided among the processes that map it. Absent unless sources.workload.pss is on, and where a process is too large to read without stalling it.

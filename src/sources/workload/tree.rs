@@ -59,6 +59,11 @@ impl Trees {
         });
         own.or(first).map(|(_, name)| name)
     }
+
+    /// The root processes.
+    pub(super) fn roots(&self) -> impl Iterator<Item = ProcessKey> {
+        self.roots.iter().map(|(root, _)| *root)
+    }
 }
 
 #[cfg(test)]

@@ -52,6 +52,8 @@ pub(super) struct Sums {
     pub(super) anon: Option<Bytes>,
     pub(super) file: Option<Bytes>,
     pub(super) shmem: Option<Bytes>,
+    /// Anonymous and shared memory, each page once; absent where that is not read.
+    pub(super) memory: Option<Bytes>,
     pub(super) swap: Option<Bytes>,
     pub(super) pss: Option<Bytes>,
     pub(super) without_pss: bool,
