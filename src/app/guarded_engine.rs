@@ -7,8 +7,10 @@ use super::serve::{context, own_command, own_engine};
 use crate::config::{self, Config};
 use crate::engine::{EVERYTHING, Engine};
 use crate::events::Events;
+use crate::host::{child, job};
 use crate::model::facts::ExitedProcess;
 use crate::model::frame::Frame;
+use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::guard::supervisor::GuardSupervisor;
@@ -81,6 +83,29 @@ impl GuardedEngine {
             follower.look(&frame);
         }
         frame
+    }
+
+    /// Reaps the orphans that this process has adopted and that have ended; `command` is its own child.
+    pub fn reap_orphans(&self, command: u32) {
+        let own = std::process::id();
+        let rows = self.engine.facts().processes.iter().flat_map(|table| &table.rows);
+        for row in rows.filter(|row| row.parent == own && matches!(row.state, b'Z' | b'X')) {
+            if row.key.pid != command && !child::is_helper(row.key.pid) {
+                job::reap(row.key.pid);
+            }
+        }
+    }
+
+    /// Whether protection is ending the processes of this workload, and some are left.
+    pub fn is_ending(&self, workload: &str) -> bool {
+        let is_left = |process: ProcessKey| {
+            let table = self.engine.facts().processes.as_deref();
+            let row = table.and_then(|table| table.get(process.pid)).filter(|row| row.key == process);
+            row.is_some_and(|row| !matches!(row.state, b'Z' | b'X'))
+        };
+        let mut members = self.engine.facts().workload_of.iter();
+        self.guard.as_ref().is_some_and(|(guard, _)| guard.is_ending())
+            && members.any(|member| member.workload.name.as_str() == workload && is_left(member.process))
     }
 
     /// Adds the end of a process to the next sample.

@@ -1,16 +1,27 @@
 //! Starts and stops helper processes of the daemon.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use rustix::event::PollFlags;
 use rustix::process::Signal;
 
 use super::{clock, poll};
+use crate::model::lock::lock;
 use crate::model::time::Timestamp;
+
+/// The helpers that were started and not reaped.
+static HELPERS: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+
+/// Whether a child of this process is a helper, and not a process that it has adopted ([`super::job::adopt_orphans`]).
+pub fn is_helper(pid: u32) -> bool {
+    lock(&HELPERS).contains(&pid)
+}
 
 /// How to start a copy of this program as a helper.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,12 +59,16 @@ impl Helper {
         command: &WorkerCommand,
         arguments: &[OsString],
     ) -> io::Result<(Self, Option<ChildStdin>, Option<ChildStdout>)> {
+        // Nobody may see it before it is known as a helper.
+        let mut helpers = lock(&HELPERS);
         let mut child = Command::new(&command.program)
             .args(&command.arguments)
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
+        helpers.insert(child.id());
+        drop(helpers);
         let (input, output) = (child.stdin.take(), child.stdout.take());
         Ok((Self { child }, input, output))
     }
@@ -70,7 +85,12 @@ impl Helper {
 
     /// Its exit status, if it has exited; reaps it.
     pub fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().ok().flatten()
+        let mut helpers = lock(&HELPERS);
+        let status = self.child.try_wait().ok().flatten();
+        if status.is_some() {
+            helpers.remove(&self.child.id());
+        }
+        status
     }
 }
 

@@ -11,7 +11,8 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 
-use rustix::process::{Pid, Signal};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
@@ -125,6 +126,28 @@ impl Job {
     /// Errors of the operating system.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
+    }
+}
+
+/// Makes this process the parent of all descendants that lose theirs, as a daemon does by forking twice (`PR_SET_CHILD_SUBREAPER`,
+/// prctl(2)). Returns whether it is: not where it has children that were there before, whose descendants would be taken for those
+/// of the command.
+pub fn adopt_orphans() -> bool {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let is_alone = rustix::process::waitid(WaitId::All, look).is_err_and(|error| error == Errno::CHILD);
+    is_alone && rustix::process::set_child_subreaper(Some(rustix::process::getpid())).is_ok()
+}
+
+/// Whether this process is the parent of descendants that lose theirs.
+pub fn adopts_orphans() -> bool {
+    rustix::process::child_subreaper().is_ok_and(|reaper| reaper.is_some())
+}
+
+/// Reaps an adopted process that has ended.
+pub fn reap(pid: u32) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        // It is no child, or was reaped.
+        let _ = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
     }
 }
 

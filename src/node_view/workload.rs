@@ -38,6 +38,10 @@ pub struct Workload {
     pub anonymous: Option<f64>,
     /// Shared memory, such as /dev/shm.
     pub shared: Option<f64>,
+    /// Anonymous and shared memory, where a page that several processes map counts once; absent but for a workload that is
+    /// configured by a pid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<f64>,
     /// File-backed memory.
     pub file: Option<f64>,
     /// Memory in swap.
@@ -125,11 +129,12 @@ pub struct Process {
 
 type Field = fn(&mut Workload) -> &mut Option<f64>;
 
-fn figures() -> [(&'static Desc, Field); 11] {
+fn figures() -> [(&'static Desc, Field); 12] {
     [
         (&workload::RSS.desc, |own| &mut own.rss),
         (&workload::ANON.desc, |own| &mut own.anonymous),
         (&workload::SHMEM.desc, |own| &mut own.shared),
+        (&workload::MEMORY.desc, |own| &mut own.memory),
         (&workload::FILE.desc, |own| &mut own.file),
         (&workload::SWAP.desc, |own| &mut own.swap),
         (&workload::HUGE.desc, |own| &mut own.huge_pages),

@@ -31,7 +31,8 @@ const HOST: [(&str, &str); 5] = [
     ("swap used", "swap_used_bytes"),
 ];
 /// What is reported of a workload: name in the text, and key.
-pub(super) const WORKLOAD: [(&str, &str); 6] = [
+pub(super) const WORKLOAD: [(&str, &str); 7] = [
+    ("memory", "memory_bytes"),
     ("resident", "resident_bytes"),
     ("anonymous", "anonymous_bytes"),
     ("file", "file_bytes"),

@@ -98,9 +98,11 @@ const OF_GPU: Values<Gpu, 3> = [
     ("utilization_ratio", |gpu| gpu.utilization),
 ];
 /// The same of a workload.
-const OF_WORKLOAD: Values<Workload, 10> = [
+const OF_WORKLOAD: Values<Workload, 11> = [
+    ("memory_bytes", |own| own.memory),
     ("resident_bytes", |own| own.rss),
-    ("anonymous_bytes", |own| own.anonymous),
+    // Pages that processes share since a fork are no more than all of them have together.
+    ("anonymous_bytes", |own| own.anonymous.map(|sum| own.memory.map_or(sum, |all| sum.min(all)))),
     ("file_bytes", |own| own.file),
     ("shared_bytes", |own| own.shared),
     ("swap_bytes", |own| own.swap),

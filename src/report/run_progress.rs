@@ -11,7 +11,8 @@ use crate::model::outlook::{Conclusion, Tte};
 pub struct RunProgress {
     /// When they were sampled, in seconds since the first sample.
     seconds: f64,
-    /// Resident memory of the command and its descendants in bytes: now, and the largest so far.
+    /// Memory of the command and its descendants in bytes, pages that they share once, or their resident memory where that is not
+    /// known: now, and the largest so far.
     memory: Option<(f64, f64)>,
     /// The same for their GPU memory; absent where they hold none.
     gpu_memory: Option<(f64, f64)>,
@@ -44,7 +45,7 @@ impl RunProgress {
         };
         Self {
             seconds: recorder.now,
-            memory: pair("resident_bytes"),
+            memory: pair("memory_bytes").or_else(|| pair("resident_bytes")),
             gpu_memory: pair("gpu_bytes").filter(|(_, peak)| *peak > 0.0),
             outlook: outlook(recorder, name),
         }

@@ -97,7 +97,8 @@ pub(super) struct Args {
     /// $XDG_STATE_HOME/memwarden, or ~/.local/state/memwarden.
     #[arg(long)]
     guard: bool,
-    /// Limit of the anonymous memory of the command and its descendants, beside those of its cgroup and the host: 32GiB.
+    /// Limit of the anonymous and shared memory of the command and its descendants, where pages that they share count once, beside the
+    /// limits of its cgroup and the host: 32GiB.
     #[arg(long, value_name = "SIZE", requires = "guard", value_parser = setting::size)]
     limit: Option<Bytes>,
     /// Do not show the progress line.
@@ -157,6 +158,9 @@ impl Args {
         if let Some(guarded) = &guarded {
             guarded.protection(self.name.as_deref().unwrap_or("command"))?;
         }
+        if guarded.is_some() && !job::adopt_orphans() {
+            out::note("memwarden: processes of the command that lose their parent are not protected.\n");
+        }
         let mut job = match Job::start(program, arguments, variables, proc) {
             Ok(job) => job,
             Err(error) => return Ok(not_started(program, &error)),
@@ -168,9 +172,10 @@ impl Args {
         let config = load(self.config_file.clone(), &set, 1.0, &[(job.pid(), name.clone())]);
         let figures = Figures::default();
         let protection = guarded.as_ref().map(|guarded| guarded.protection(&name)).transpose();
+        let command = job.pid();
         let watcher = config.and_then(|config| {
             let figures = Arc::clone(&figures);
-            Ok(Watcher::start(config, protection?, &name, self.interval, figures)?)
+            Ok(Watcher::start(config, protection?, (command, &name), self.interval, figures)?)
         });
         if let (Some(_), Err(error)) = (&guarded, &watcher) {
             out::note(&format!("memwarden: the command is not protected: {}\n", out::described(error)));

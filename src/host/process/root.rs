@@ -289,7 +289,12 @@ impl ProcRoot {
         Ok(count)
     }
 
-    fn folder(&self) -> io::Result<&OwnedFd> {
+    /// Whether its pids are those of this process's pid namespace, so that system calls take them.
+    pub(super) const fn has_own_pids(&self) -> bool {
+        self.own
+    }
+
+    pub(super) fn folder(&self) -> io::Result<&OwnedFd> {
         self.folder.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))
     }
 }

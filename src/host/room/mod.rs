@@ -3,3 +3,4 @@
 
 pub mod group;
 pub mod meminfo;
+pub mod processes;

@@ -1,4 +1,4 @@
-//! The memory left of the host, of a cgroup and of processes, read through kept descriptors without allocating.
+//! The memory left of the host and of a cgroup, read through kept descriptors without allocating.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,10 +8,8 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::host::cgroup::{Hierarchy, Version};
 use crate::host::numa::GpuNode;
-use crate::host::process::{self, number};
 use crate::host::room::group::{self, Bound};
 use crate::host::room::meminfo;
-use crate::model::ids::ProcessKey;
 use crate::model::limited_groups::LimitedGroups;
 use crate::model::room::{Room, SwapRoom};
 use crate::model::units::Bytes;
@@ -206,72 +204,6 @@ impl GroupMeter {
     }
 }
 
-/// The memory of the processes of a job against a limit of its own.
-#[derive(Debug)]
-pub struct ProcessMeter {
-    limit: Bytes,
-    files: Vec<OwnedFd>,
-    /// The memory of the processes whose files are not kept, when this was opened.
-    rest: Bytes,
-}
-
-impl ProcessMeter {
-    /// Maximum number of processes whose files are kept, the largest ones.
-    const KEPT: usize = 64;
-
-    /// Opens the files below `proc` of processes that are sorted by their resident memory, the largest first.
-    pub fn open(proc: &Path, limit: Bytes, processes: &[(ProcessKey, Bytes)]) -> Self {
-        let (kept, others) = processes.split_at(processes.len().min(Self::KEPT));
-        let mut rest =
-            others.iter().fold(Bytes::default(), |sum, (_, resident)| sum.saturating_add(*resident));
-        let mut files = Vec::with_capacity(kept.len());
-        for (key, resident) in kept {
-            match statm(proc, *key) {
-                Ok(file) => files.push(file),
-                // It has ended, and has no memory.
-                Err(error) if error.kind() == io::ErrorKind::NotFound || process::has_exited(&error) => {}
-                Err(_) => rest = rest.saturating_add(*resident),
-            }
-        }
-        Self { limit, files, rest }
-    }
-
-    /// The memory left: the limit without the anonymous memory of the processes. The kernel's counters are estimates since
-    /// Linux 6.2, with an error of less than 2 MiB a process on a machine with 16 CPUs.
-    pub fn read(&self) -> Room {
-        let mut buffer = [0; BUFFER];
-        let mut pages = 0_u64;
-        for file in &self.files {
-            // A process that has ended cannot be read.
-            let Ok(text) = text(file, &mut buffer) else { continue };
-            let mut fields = text.trim_ascii().split(|byte| *byte == b' ').skip(1).map(number);
-            // proc_pid_statm(5): size, resident, and of these shared: those of files and of shared memory.
-            if let (Some(Some(resident)), Some(Some(shared))) = (fields.next(), fields.next()) {
-                pages = pages.saturating_add(resident.saturating_sub(shared));
-            }
-        }
-        let used = Bytes::new(pages.saturating_mul(process::page_size())).saturating_add(self.rest);
-        Room::new(self.limit.saturating_sub(used), self.limit)
-    }
-}
-
-/// Opens `statm` of a process, if it is still this one.
-fn statm(proc: &Path, key: ProcessKey) -> io::Result<OwnedFd> {
-    let folder = rustix::fs::open(
-        proc.join(key.pid.to_string()),
-        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?;
-    let file =
-        |name: &str| rustix::fs::openat(&folder, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-    let mut buffer = [0; BUFFER];
-    let start = process::stat(text(&file("stat")?, &mut buffer)?).map(|stat| stat.start);
-    if start != Some(key.start) {
-        return Err(io::ErrorKind::NotFound.into());
-    }
-    Ok(file("statm")?)
-}
-
 fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
@@ -362,30 +294,6 @@ mod tests {
         assert!(HostMeter::open(&root.join("proc"), &broken).unwrap().read().is_err());
         let gone = [GpuNode { number: 1, meminfo: folder.path().join("none") }];
         assert!(HostMeter::open(&root.join("proc"), &gone).is_err());
-    }
-
-    #[test]
-    fn the_anonymous_memory_of_processes_counts_against_their_own_limit() {
-        let folder = tempfile::tempdir().unwrap();
-        let process = |pid: u32, start: u64, statm: &str| {
-            let stat = format!("{pid} (a b) S 1 1 1 0 -1 4194560 0 0 0 0 1 1 0 0 20 0 1 0 {start} 1 9 8\n");
-            write(folder.path(), &format!("{pid}/stat"), &stat);
-            write(folder.path(), &format!("{pid}/statm"), statm);
-        };
-        let pages = |bytes: u64| bytes / process::page_size();
-        process(5, 50, &format!("9000 {} {} 1 0 5 0\n", pages(60 * MIB), pages(10 * MIB)));
-        process(6, 61, "9000 9000 0 1 0 5 0\n");
-        let key = |pid: u32, start: u64| ProcessKey { pid, start };
-        let processes: Vec<(ProcessKey, Bytes)> = [(key(5, 50), 60), (key(6, 60), 50), (key(7, 70), 40)]
-            .map(|(key, mib)| (key, Bytes::new(mib * MIB)))
-            .into();
-        let limit = Bytes::new(200 * MIB);
-        let meter = ProcessMeter::open(folder.path(), limit, &processes);
-        assert_eq!(meter.read(), left(150 * MIB, 200 * MIB), "pid 6 is another process, and pid 7 has ended");
-        // Of the smaller ones, the memory at the last sample counts.
-        let mut many = vec![(key(7, 70), Bytes::new(60 * MIB)); ProcessMeter::KEPT];
-        many.push((key(5, 50), Bytes::new(30 * MIB)));
-        assert_eq!(ProcessMeter::open(folder.path(), limit, &many).read(), left(170 * MIB, 200 * MIB));
     }
 
     #[test]

@@ -442,6 +442,9 @@ impl GuardLoop {
             }
             State::Soft | State::Checkpoint | State::Term | State::Kill | State::Verify => SHORTEST_INTERVAL,
         };
+        if job.cgroup.is_awaited() {
+            return SHORTEST_INTERVAL;
+        }
         let limits = escalation.limits();
         let reading = |resource| match resource {
             Resource::Host => self.host.map(|(_, reading)| reading),

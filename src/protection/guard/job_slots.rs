@@ -9,6 +9,7 @@ use crate::model::fair;
 use crate::model::ids::WorkloadKey;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
+use crate::protection::enforce::process_set::ProcessSet;
 use crate::protection::types::scope::Scope;
 use crate::protection::types::step::Group;
 
@@ -50,6 +51,8 @@ pub(super) struct JobSlot {
     pub(super) group: Option<Group>,
     /// The processes whose memory is read, by the target's own limit.
     pub(super) metered: BTreeSet<crate::model::ids::ProcessKey>,
+    /// The exact readings of it; absent where the target has no limit of its own.
+    pub(super) set: Option<Arc<ProcessSet>>,
     /// The names that the guard was given.
     pub(super) names: Arc<JobNames>,
     /// The logged reasons why its processes do not save a checkpoint on request.
@@ -171,6 +174,7 @@ impl JobSlots {
             scope: None,
             group: None,
             metered: BTreeSet::new(),
+            set: None,
             names: Arc::default(),
             cannot_save: BTreeSet::new(),
         });

@@ -20,6 +20,7 @@ use crate::model::point::Batch;
 use crate::model::source::Reporter;
 use crate::model::time::Timestamp;
 use crate::protection::options::Protection;
+use crate::protection::policy::State;
 use crate::protection::record::Records;
 
 /// The sampler's handle to the running guard.
@@ -137,6 +138,13 @@ impl GuardSupervisor {
         if let Some((protection, roots)) = self.waiting.take() {
             self.configure(protection, &roots);
         }
+    }
+
+    /// Whether a job is being ended, or was ended and its memory is awaited.
+    pub fn is_ending(&self) -> bool {
+        let ends = |state| matches!(state, State::Term | State::Kill | State::Verify);
+        let report = self.guard.as_ref().map(|guard| guard.shared.newest());
+        report.is_some_and(|report| report.slots.iter().flatten().any(|slot| ends(slot.state)))
     }
 
     fn in_incident(&self) -> bool {

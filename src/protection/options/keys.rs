@@ -72,8 +72,9 @@ crate::options! {
         max_state: Option<Rung> = kill;
         /// Levels of the host's available memory.
         host: Host;
-        /// Limit of the anonymous memory of the job's processes, as a size or a percentage of the host's memory, where its
-        /// cgroup has none, or a larger one: it counts as a limit of the cgroup. Memory in /dev/shm does not count.
+        /// Limit of the anonymous and shared memory of the job's processes, as a size or a percentage of the host's memory, where
+        /// its cgroup has none, or a larger one: it counts as a limit of the cgroup. Pages that the processes share count once,
+        /// files that they map do not count.
         memory_limit: Option<Amount>;
         /// Levels of the memory left below the smallest limit on the path of the target's cgroup, or below `memory_limit`;
         /// page cache counts as left.

@@ -27,6 +27,8 @@ pub(super) struct Entry {
     file: Option<ProcFile>,
     /// A living thread, where the first one has ended.
     thread: Option<u32>,
+    /// Whether the first thread has ended, and another lives.
+    first_ended: bool,
     inode: u64,
     /// Samples since it was found.
     age: u32,
@@ -77,15 +79,15 @@ impl Entry {
             row,
             file: None,
             thread: None,
+            first_ended: false,
             inode: listed.inode,
             age: 0,
             quiet: 0,
             young,
             comm: stat.comm.into(),
         };
-        let first_ended = stat.first_thread_ended() && !stat.ended();
         entry.take_over(&stat, reading.page);
-        if first_ended {
+        if entry.first_ended {
             entry.follow_thread(Bytes::ZERO, root, reading);
         }
         // If the owner cannot be read, the process has ended.
@@ -120,6 +122,7 @@ impl Entry {
         };
         let stat = text.ok().and_then(process::stat).filter(|stat| stat.start == self.row.key.start);
         let renamed = stat.is_some_and(|stat| *self.comm != *stat.comm);
+        let had_first = !self.first_ended;
         if let Some(stat) = &stat {
             if renamed {
                 self.comm = stat.comm.into();
@@ -128,7 +131,7 @@ impl Entry {
             let before = self.doing();
             let rss = self.row.rss;
             self.take_over(stat, reading.page);
-            if stat.first_thread_ended() && !stat.ended() {
+            if self.first_ended {
                 self.follow_thread(rss, root, reading);
             }
             self.quiet = if before == self.doing() { self.quiet.saturating_add(1) } else { 0 };
@@ -138,7 +141,8 @@ impl Entry {
         if !alive {
             return false;
         }
-        if !self.row.kernel && (renamed || due) {
+        // What was read as the first thread ended may be its new cgroup.
+        if !self.row.kernel && (renamed || due || (had_first && self.first_ended)) {
             self.row.uid = root.uid(self.pid()).unwrap_or(self.row.uid);
             self.look_closer(root, reading);
             self.read_cgroup(root, reading);
@@ -156,6 +160,7 @@ impl Entry {
         let row = &mut self.row;
         (row.parent, row.session, row.terminal) = (stat.parent, stat.session, stat.terminal);
         (row.state, row.kernel) = (stat.state, stat.kernel);
+        self.first_ended = stat.first_thread_ended() && !stat.ended();
         row.rss = Bytes::new(stat.rss_pages.saturating_mul(page));
         (row.cpu_ticks, row.threads, row.major_faults) = (stat.cpu_ticks, stat.threads, stat.major_faults);
     }
@@ -180,13 +185,19 @@ impl Entry {
         }
     }
 
-    /// A process that ends meanwhile keeps its last value.
+    /// The cgroup of a living thread: one that has ended is in none, which reads as `/`. A process that ends meanwhile keeps its
+    /// last value.
     fn read_cgroup(&mut self, root: &ProcRoot, reading: &mut Reading) {
         if self.row.kernel {
             return;
         }
         let mut buffer = std::mem::take(&mut reading.buffer);
-        if let Ok(text) = root.read(self.pid(), "cgroup", &mut buffer) {
+        let text = match (self.first_ended, self.thread) {
+            (true, Some(thread)) => root.read(self.pid(), &format!("task/{thread}/cgroup"), &mut buffer),
+            (true, None) => Err(std::io::ErrorKind::NotFound.into()),
+            (false, _) => root.read(self.pid(), "cgroup", &mut buffer),
+        };
+        if let Ok(text) = text {
             let cgroup = reading.cgroup(text);
             self.row.cgroup.clone_from(&cgroup.memory);
             self.row.naming_cgroup.clone_from(&cgroup.naming);

@@ -201,6 +201,34 @@ mod tests {
     }
 
     #[test]
+    fn the_cgroup_of_a_process_is_that_of_a_living_thread() {
+        let tree = Tree::new();
+        let mut job = Process::new(9, "p").cgroup("/job").thread(9, 'S', 5).thread(12, 'S', 5);
+        job.threads = 2;
+        let job = job.file("task/12/cgroup", "0::/job\n");
+        tree.add(&job);
+        let ended = Process { state: 'Z', ..job.clone().cgroup("/") };
+        let mut known = source(&tree);
+        let group = |source: &mut Processes| {
+            let mut out = Batch::new();
+            source.sample(Timestamp::from_secs(1), &mut out).unwrap();
+            let row = out.facts.processes.as_ref().unwrap().get(9).unwrap().clone();
+            (row.cgroup.unwrap().to_string(), char::from(row.state))
+        };
+        assert_eq!(group(&mut known), ("/job".to_owned(), 'S'));
+        // The first thread ends, whose cgroup then reads as `/`.
+        tree.add(&ended);
+        for _ in 0..130 {
+            assert_eq!(group(&mut known), ("/job".to_owned(), 'S'));
+        }
+        assert_eq!(
+            group(&mut source(&tree)),
+            ("/job".to_owned(), 'S'),
+            "also where it was never seen before"
+        );
+    }
+
+    #[test]
     fn hidden_processes_are_reported() {
         let tree = Tree::new();
         tree.add(&Process::new(77, "own"));

@@ -174,6 +174,7 @@ fn put_sums(workload: &Workload, pss: bool, (boot, at): (Option<u64>, Timestamp)
         out.put_some(&metrics::SWAP, label, now.swap);
         out.put_some(&metrics::HUGE, label, now.huge);
     }
+    out.put_some(&metrics::MEMORY, label, now.memory);
     if pss && !now.without_pss {
         out.put_some(&metrics::PSS, label, now.pss);
     }

@@ -20,6 +20,8 @@ crate::metrics! {
     pub FILE: Gauge<Bytes> = "memwarden_workload_rss_file_bytes" {workload};
     /// Resident shared memory of the workload's processes, such as /dev/shm of data loaders, counted once for each process that maps it.
     pub SHMEM: Gauge<Bytes> = "memwarden_workload_rss_shmem_bytes" {workload};
+    /// Anonymous and shared memory of the workload's processes, where a page that several of them map counts once, as a cgroup counts it. Only of workloads that are configured by a pid, such as the command of memwarden run; absent where the kernel does not show the memory of a process to memwarden.
+    pub MEMORY: Gauge<Bytes> = "memwarden_workload_memory_bytes" {workload};
     /// Memory of the workload's processes in swap.
     pub SWAP: Gauge<Bytes> = "memwarden_workload_swap_bytes" {workload};
     /// Huge pages of a pool (hugetlbfs, MAP_HUGETLB) that the workload's processes map, which are no part of the resident memory; those that several processes map are counted once for each.

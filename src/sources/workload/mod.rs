@@ -16,6 +16,7 @@ mod naming;
 mod options;
 mod ranks;
 mod seen;
+mod sets;
 mod settle;
 mod slurm;
 mod texts;
@@ -27,7 +28,7 @@ mod workload_table;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use exits::Exits;
@@ -36,6 +37,7 @@ use member::{Files, Member};
 use options::Options;
 use ranks::Ranks;
 use seen::Seen;
+use sets::Sets;
 use settle::Assignment;
 use slurm::SlurmJobs;
 use texts::Texts;
@@ -85,6 +87,9 @@ struct Workloads {
     names: Names,
     exits: Exits,
     trees: Trees,
+    /// The numbers of the workloads of these trees.
+    tree_ids: BTreeSet<u32>,
+    sets: Sets,
     texts: Texts,
     slurm: SlurmJobs,
     ranks: Ranks,
@@ -115,6 +120,8 @@ impl Workloads {
             names: Names::new(Owners::new(roots.cgroup.clone())),
             exits: Exits::default(),
             trees: Trees::default(),
+            tree_ids: BTreeSet::new(),
+            sets: Sets::new(pool),
             left_out: BTreeMap::new(),
             started: false,
         }
@@ -279,6 +286,13 @@ impl Workloads {
             let part = seen.named.as_ref().map(|named| &named.part);
             workload.add(row, member, active, part);
         }
+        let roots = self.trees.roots().filter_map(|root| place_of(&self.seen, root));
+        self.tree_ids.extend(roots.filter_map(|place| Some(self.seen[place].assignment?.id)));
+        for (id, memory) in self.sets.turn(&self.tree_ids, &self.seen, table, &self.files.root, at) {
+            if let Some(workload) = self.workload_table.workloads.get_mut(&id) {
+                workload.now.memory = Some(memory);
+            }
+        }
         for workload in self.workload_table.workloads.values_mut() {
             workload.choose_part();
         }
@@ -294,7 +308,7 @@ fn direct(
     workload_table: &mut WorkloadTable,
 ) -> Option<Assignment> {
     // A tree that is requested by its pid contains only descendants of that process.
-    let tree = trees.name_of(row.key).map(|name| (name, None, None));
+    let tree = trees.name_of(row).map(|name| (name, None, None));
     let user = if row.uid == 0 { seen.user } else { row.uid };
     let matched = seen.matched.map(|place| &options.matchers[place]);
     let matched = matched.map(|matcher| (&matcher.name, matcher.run.as_ref(), Some(user)));

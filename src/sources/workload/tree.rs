@@ -1,6 +1,8 @@
 //! Workloads configured by a pid: the tree of one process that runs when sampling starts.
 
 use crate::host::process::{self, ProcRoot};
+use crate::host::{child, job};
+use crate::model::facts::ProcessRow;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 
@@ -15,6 +17,8 @@ pub(super) struct Tree {
 #[derive(Debug, Default)]
 pub(super) struct Trees {
     roots: Vec<(ProcessKey, Label)>,
+    /// The pid of this process, where descendants of the first root that lose their parent become its children.
+    adopter: Option<u32>,
 }
 
 /// Parses `PID` or `PID NAME`.
@@ -43,12 +47,22 @@ impl Trees {
                 ),
             }
         }
-        Self { roots }
+        let adopter = job::adopts_orphans().then(std::process::id);
+        Self { roots, adopter }
     }
 
-    /// The name of the workload whose root is this process.
-    pub(super) fn name_of(&self, key: ProcessKey) -> Option<&Label> {
-        self.roots.iter().find(|(root, _)| *root == key).map(|(_, name)| name)
+    /// The name of the workload whose root is this process, or of which it is an orphan.
+    pub(super) fn name_of(&self, row: &ProcessRow) -> Option<&Label> {
+        let own = self.roots.iter().find(|(root, _)| *root == row.key);
+        let first = self.roots.first().filter(|(root, _)| {
+            self.adopter == Some(row.parent) && row.key.start >= root.start && !child::is_helper(row.key.pid)
+        });
+        own.or(first).map(|(_, name)| name)
+    }
+
+    /// The root processes.
+    pub(super) fn roots(&self) -> impl Iterator<Item = ProcessKey> {
+        self.roots.iter().map(|(root, _)| *root)
     }
 }
 

@@ -53,6 +53,8 @@ pub(super) struct Sums {
     pub(super) anon: Option<Bytes>,
     pub(super) file: Option<Bytes>,
     pub(super) shmem: Option<Bytes>,
+    /// Anonymous and shared memory, each page once; absent where that is not read.
+    pub(super) memory: Option<Bytes>,
     pub(super) swap: Option<Bytes>,
     pub(super) huge: Option<Bytes>,
     /// The NUMA nodes that the cpuset of some member allows.

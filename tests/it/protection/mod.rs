@@ -24,6 +24,7 @@ pub(crate) mod room;
 mod runs;
 mod saves;
 mod sensors;
+mod sets;
 mod shared;
 mod unkillable;
 

@@ -153,16 +153,21 @@ impl Proc {
             users: [0; 3],
             caught,
         };
+        // The first thread has no memory and no cgroup once it has ended, although the process lives.
+        let mut thread = None;
         if stat.first_thread_ended() && !found.dead {
-            let pages =
-                process::living_thread(&own, None, &mut self.buffer).map_or(0, |thread| thread.rss_pages);
-            found.resident = pages.saturating_mul(self.page);
+            thread = process::living_thread(&own, None, &mut self.buffer);
+            found.resident = thread.map_or(0, |thread| thread.rss_pages).saturating_mul(self.page);
         }
         found.users = match told {
             Some(users) => users,
             None => process::users(read(&own, b"status", &mut self.buffer)?).ok_or(Errno::PROTO)?,
         };
-        let length = if group { read(&own, b"cgroup", &mut self.group)?.len() } else { 0 };
+        let file = match thread {
+            Some(thread) => Short::of(format_args!("task/{}/cgroup", thread.id)),
+            None => Short::of(format_args!("cgroup")),
+        };
+        let length = if group { read(&own, file.bytes(), &mut self.group)?.len() } else { 0 };
         self.group[length..].fill(0);
         self.climb(found.key, found.parent);
         Ok(found)

@@ -1,15 +1,21 @@
 //! The meters of the limits of a job, which the guard reads.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::super::job_slots::JobSlot;
 use super::InputBuilder;
 use crate::host::numa;
+use crate::host::room::processes::Levels;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
-use crate::protection::enforce::levels::{GroupMeter, HostMeter, ProcessMeter};
+use crate::model::units::{Amount, Bytes};
+use crate::protection::enforce::levels::{GroupMeter, HostMeter};
+use crate::protection::enforce::process_meter::ProcessMeter;
+use crate::protection::enforce::process_set::ProcessSet;
 use crate::protection::options::target::Target;
 use crate::protection::plan::victim::ProcessInfo;
+use crate::protection::policy::{Limits, Resource};
 use crate::protection::types::step::Group;
 
 impl InputBuilder {
@@ -48,7 +54,8 @@ impl InputBuilder {
         Some(meter)
     }
 
-    /// The meter of a job's processes, where they have changed and the target limits their memory.
+    /// The meter of a job's processes, where they have changed and the target limits their memory; of more than it keeps open
+    /// always a new one, because it has the memory of the others from here.
     pub(super) fn process_meter(
         &self,
         job: &mut JobSlot,
@@ -57,12 +64,24 @@ impl InputBuilder {
     ) -> Option<ProcessMeter> {
         let limit = target.memory_limit?.of(self.host?);
         let keys: BTreeSet<ProcessKey> = processes.iter().map(|process| process.key).collect();
-        if job.metered == keys {
+        if job.metered == keys && keys.len() <= ProcessMeter::KEPT {
             return None;
         }
         job.metered = keys;
         let mut largest: Vec<_> = processes.iter().map(|process| (process.key, process.resident)).collect();
         largest.sort_unstable_by_key(|(_, resident)| std::cmp::Reverse(*resident));
-        Some(ProcessMeter::open(&self.roots.proc, limit, &largest))
+        let (proc, user) = (&self.roots.proc, job.claim.user?);
+        let set = job.set.get_or_insert_with(|| ProcessSet::new(proc.clone(), user, target.name.clone()));
+        let levels = levels_of(limit, &target.limits);
+        ProcessMeter::open(proc, levels, &largest, Arc::clone(set)).ok()
     }
+}
+
+/// The levels of a limit of the job's own, which are those of its cgroup.
+fn levels_of(limit: Bytes, limits: &Limits) -> Levels {
+    let levels = limits.levels[Resource::Cgroup.place()];
+    let at =
+        |left: Option<Amount>| left.map_or(Bytes::new(u64::MAX), |left| limit.saturating_sub(left.of(limit)));
+    let (soft, hard) = (levels.map(|levels| levels.soft), levels.and_then(|levels| levels.hard));
+    Levels { limit, reached: [at(soft), at(hard)] }
 }

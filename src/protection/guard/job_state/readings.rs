@@ -6,7 +6,8 @@ use crate::model::limited_groups::LimitedGroups;
 use crate::model::room::{Room, SwapRoom};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
-use crate::protection::enforce::levels::{GroupMeter, ProcessMeter};
+use crate::protection::enforce::levels::GroupMeter;
+use crate::protection::enforce::process_meter::ProcessMeter;
 use crate::protection::policy::{Flow, Observed, Reading, Resource};
 
 /// What bounds every limit.
@@ -52,6 +53,9 @@ impl CgroupReadings {
 
     /// Exchanges the meter of the job's processes; the old one is left in `meter`. The readings are still of the same job.
     pub(super) fn replace_process_meter(&mut self, meter: &mut Option<ProcessMeter>) {
+        if let (Some(new), Some(old)) = (&mut *meter, &self.processes) {
+            new.take_over(old);
+        }
         std::mem::swap(&mut self.processes, meter);
     }
 
@@ -69,12 +73,21 @@ impl CgroupReadings {
             return;
         }
         self.read_at = Some(now);
-        let own = self.processes.as_ref().map(|meter| (meter.read(), LimitedGroups::default()));
+        let own = self.processes.as_mut().map(|meter| meter.read(now));
+        if self.processes.as_mut().is_some_and(ProcessMeter::has_jumped) {
+            self.rates = Flow::default();
+        }
         let group = match self.meter.as_ref().map_or(Ok(None), |meter| meter.read(host.memory, host.swap)) {
             Ok(group) => group,
             Err(_) if own.is_none() => return,
             Err(_) => None,
         };
+        // While it is unknown whether the job's own limit is reached, the older reading ages.
+        if own == Some(None) && group.is_none() {
+            self.limited = true;
+            return;
+        }
+        let own = own.flatten().map(|room| (room, LimitedGroups::default()));
         match group.into_iter().chain(own).min_by_key(|(room, _)| room.left()) {
             Some((room, groups)) => {
                 (self.limited, self.groups) = (true, groups);
@@ -102,6 +115,11 @@ impl CgroupReadings {
     /// The groups whose limits the newest reading is about.
     pub(super) const fn groups(&self) -> LimitedGroups {
         self.groups
+    }
+
+    /// Whether an exact reading of the job's processes was asked for a moment ago.
+    pub(in super::super) fn is_awaited(&self) -> bool {
+        self.processes.as_ref().zip(self.read_at).is_some_and(|(meter, at)| meter.is_awaited(at))
     }
 
     /// Whether the job has no limit of its own.
