@@ -2,6 +2,7 @@
 
 mod folder;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +21,22 @@ use memwarden::{app, config, report};
 use self::folder::{Node, nodes};
 
 /// The sources that read nothing but the files of a node and the fake NVML.
-const SOURCES: [&str; 9] =
-    ["kmsg", "memory", "pressure", "vmstat", "buddyinfo", "gpu", "process", "cgroup", "workload"];
-/// Seconds that each node is watched for: forecasts take a minute.
-const SECONDS: u64 = 70;
-/// The time between two samples of a node with GPUs.
+const SOURCES: [&str; 11] = [
+    "kmsg",
+    "memory",
+    "pressure",
+    "vmstat",
+    "buddyinfo",
+    "numa",
+    "huge_pages",
+    "gpu",
+    "process",
+    "cgroup",
+    "workload",
+];
+/// Samples of each node, one a second: forecasts take a minute.
+const SECONDS: u64 = 90;
+/// The time between two samples of a node that has the real clock.
 const SHORT_SECOND: Duration = Duration::from_millis(100);
 /// The longest wait for the values of GPUs.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -39,7 +51,10 @@ fn watch(node: &Node, root: &Path) -> Watched {
     let mut text = "sources: {gpu: {enabled: false}}".to_owned();
     let mut worker = None;
     if let Some(scenario) = &node.nvml {
-        text = format!("sources: {{gpu: {{nvml_library: {}}}}}", crate::harness::fake_nvml().display());
+        text = format!(
+            "sources: {{gpu: {{nvml_library: {}, memory_peaks: false}}}}",
+            crate::harness::fake_nvml().display()
+        );
         let variable = format!("FAKE_NVML_SCENARIO={}", scenario.display());
         let arguments = vec![variable.into(), env!("CARGO_BIN_EXE_memwarden").into(), "gpu-worker".into()];
         worker = Some(WorkerCommand { program: "/usr/bin/env".into(), arguments });
@@ -62,8 +77,8 @@ fn watch(node: &Node, root: &Path) -> Watched {
     let start = clock::now();
     for second in 1..SECONDS {
         node.write(root, second);
-        // The worker of the GPUs has the real clock: their seconds are shorter.
-        let at = if node.nvml.is_some() {
+        // Workers of GPUs and readers of processes have the real clock: the seconds are shorter.
+        let at = if node.is_in_real_time() {
             std::thread::sleep(SHORT_SECOND);
             clock::now()
         } else {
@@ -96,12 +111,14 @@ fn mistakes(node: &Node, watched: &Watched) -> Vec<String> {
         amount(format!("{what} of the host"), *right, value(metric, &[]));
     }
     for (size, pool) in &node.truth.huge_pages {
+        // The kernel writes 2MB for 2 MiB in the names of its files.
+        let size = size.replace("iB", "B");
         for (what, right) in pool {
-            let metric = format!("memwarden_host_huge_pages_{what}_bytes");
+            let metric = format!("memwarden_huge_pages_{what}_bytes");
             amount(
                 format!("{what} of huge pages of {size}"),
                 Some(*right),
-                value(&metric, &[("size", size)]),
+                value(&metric, &[("size", &size)]),
             );
         }
     }
@@ -160,23 +177,32 @@ fn row(node: &Node) -> Row {
     Row { cells, mistakes }
 }
 
+fn all_at_once<'n>(nodes: &[&'n Node]) -> BTreeMap<&'n str, Row> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            nodes.iter().map(|node| (node.name.as_str(), scope.spawn(move || row(node)))).collect();
+        threads.into_iter().map(|(name, thread)| (name, thread.join().unwrap())).collect()
+    })
+}
+
 /// Where the part of the document begins that the test writes.
 const GENERATED: &str = "<!-- Generated from here on: UPDATE_EXPECT=1 cargo nextest run -E 'test(zoo)' -->\n";
 
 #[test]
 fn every_node_of_the_zoo_is_told_right() {
     let nodes = nodes();
-    let rows: Vec<Row> = std::thread::scope(|scope| {
-        let threads: Vec<_> = nodes.iter().map(|node| scope.spawn(move || row(node))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    });
+    let (with_processes, others): (Vec<&Node>, Vec<&Node>) =
+        nodes.iter().partition(|node| node.is_in_real_time());
+    // The threads that read files of processes are those of the whole program: no node with a clock of its own runs beside them.
+    let mut rows: BTreeMap<&str, Row> = all_at_once(&others);
+    rows.extend(all_at_once(&with_processes));
     let mut table =
         "\n| folder | what it is | total | available | health | guard | result |\n| --- | --- | ---: | ---: | --- | --- | --- |\n"
             .to_owned();
     let mut wrong = String::new();
-    for (node, row) in nodes.iter().zip(&rows) {
+    for (name, row) in &rows {
         table.push_str(&format!("| {} |\n", row.cells.join(" | ")));
-        wrong.extend(row.mistakes.iter().map(|mistake| format!("{}: {mistake}\n", node.name)));
+        wrong.extend(row.mistakes.iter().map(|mistake| format!("{name}: {mistake}\n")));
     }
     println!("{table}");
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/measurements/zoo.md");

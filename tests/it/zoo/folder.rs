@@ -67,6 +67,7 @@ pub(crate) struct Node {
     /// The scenario of the fake NVML, where it has GPUs of NVIDIA.
     pub(crate) nvml: Option<PathBuf>,
     kernel_log: Option<String>,
+    has_processes: bool,
 }
 
 /// All nodes, by name.
@@ -95,10 +96,11 @@ fn node(folder: &Path, base: &[(u64, String, String)]) -> Node {
     let missing = base.iter().filter(|(_, path, _)| !is_own(path) && !is_left_out(path));
     let mut all: Vec<_> = missing.cloned().collect();
     all.extend(own);
-    all.extend(read("processes.txt").unwrap_or_default().lines().flat_map(process));
+    let processes = read("processes.txt");
+    all.extend(processes.iter().flat_map(|text| text.lines()).flat_map(process));
     let files = all.into_iter().map(|(from, path, text)| File { path, from, text }).collect();
     let nvml = Some(folder.join("nvml.json")).filter(|path| path.exists());
-    Node { truth, files, nvml, kernel_log: read("kmsg.txt"), name }
+    Node { truth, files, nvml, kernel_log: read("kmsg.txt"), has_processes: processes.is_some(), name }
 }
 
 /// The files of a text in which `== PATH` or `== @SECOND PATH` begins each.
@@ -163,6 +165,11 @@ impl Node {
             let mut log = std::fs::OpenOptions::new().append(true).open(root.join("kmsg")).unwrap();
             log.write_all(records.as_bytes()).unwrap();
         }
+    }
+
+    /// Whether other threads and processes read its files, at the time of the real clock.
+    pub(crate) fn is_in_real_time(&self) -> bool {
+        self.nvml.is_some() || self.has_processes
     }
 
     /// What it has besides a host: `GPU`, `cgroup`.
