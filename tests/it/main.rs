@@ -58,3 +58,4 @@ mod training_job;
 mod unit;
 mod unseen;
 mod what_if;
+mod zoo;
