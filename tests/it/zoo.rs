@@ -1,6 +1,8 @@
-//! The zoo: nodes as they were found in the field (`tests/zoo/`), through the sampler, and the truth of each.
+//! The zoo: nodes as they were found in the field (`tests/zoo/`), through the sampler and the readers of the guard, and the truth of
+//! each.
 
 mod folder;
+mod guard;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -161,7 +163,8 @@ struct Row {
 fn row(node: &Node) -> Row {
     let root = tempfile::tempdir().unwrap();
     let watched = watch(node, root.path());
-    let mistakes = mistakes(node, &watched);
+    let mut mistakes = mistakes(node, &watched);
+    mistakes.extend(guard::mistakes(node, root.path()));
     let amount = |name: &str| format::shown(watched.frame.value(name, &[]), format::bytes);
     let guard = node.truth.guard.iter().map(|(of, level)| format!("{of} {level}"));
     let kinds = node.kinds().into_iter().map(|kind| format!(", {kind}")).collect::<String>();
