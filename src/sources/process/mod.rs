@@ -207,7 +207,7 @@ mod tests {
         job.threads = 2;
         let job = job.file("task/12/cgroup", "0::/job\n");
         tree.add(&job);
-        let ended = Process { state: 'Z', ..job.clone().cgroup("/") };
+        let ended = Process { state: 'Z', ..job.clone().thread(9, 'Z', 0).cgroup("/") };
         let mut known = source(&tree);
         let group = |source: &mut Processes| {
             let mut out = Batch::new();
