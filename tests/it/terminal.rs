@@ -143,7 +143,7 @@ fn run_shows_its_progress_where_the_command_is_silent() {
     let screen = terminal.shows(&["first line\nsecond line\n\nmemwarden: 00:00:"]);
     assert_eq!(screen.matches("memwarden").count(), 1, "{screen}");
     std::fs::write(folder.path().join("b"), "").unwrap();
-    let screen = terminal.shows(&["first line\nsecond line\n\nmemwarden run: sh -c", "ended with 3"]);
+    let screen = terminal.shows(&["second line\n\nmemwarden run: sh -c", "ended with 3"]);
     assert!(!screen.contains("memwarden: 00:"), "{screen}");
 }
 

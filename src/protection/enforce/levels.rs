@@ -152,7 +152,7 @@ impl GroupMeter {
     /// enabled only further up (v2).
     pub fn open(hierarchy: &Hierarchy, path: &str) -> io::Result<Self> {
         let path = path.trim_matches('/');
-        let own = rustix::fs::stat(&hierarchy.root.join(path))?.st_ino;
+        let own = rustix::fs::stat(hierarchy.root.join(path))?.st_ino;
         let parts = path.match_indices('/').map(|(end, _)| &path[..end]);
         let mut levels = Vec::new();
         for part in std::iter::once("").chain(parts).chain((!path.is_empty()).then_some(path)) {

@@ -3,21 +3,23 @@
 //! Runs on the sampler's thread after each frame, so that the guard allocates and searches nothing.
 
 mod meters;
+mod names;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use self::names::names;
 use super::alerts::Alerts;
 use super::cannot_save;
 use super::foresight::Traits;
-use super::input::{GuardInput, JobInput, JobNames, SamplerReadings};
+use super::input::{GuardInput, JobInput, SamplerReadings};
 use super::job_slots::{JobIdentity, JobSlot, JobSlots, NamedJob};
 use super::users;
 use crate::host::capability;
 use crate::host::cgroup::{self, Hierarchy};
 use crate::host::numa::{self, GpuNode};
 use crate::host::roots::Roots;
-use crate::model::facts::{Facts, Membership, ProcessRow, ProcessTable, WorkloadNames};
+use crate::model::facts::{Facts, Membership, ProcessRow, ProcessTable};
 use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::label::Label;
 use crate::model::outlook::Outlook;
@@ -473,31 +475,6 @@ fn known_ranks(members: &BTreeSet<ProcessKey>, facts: &Facts) -> KnownRanks {
     // A rank whose number another process has too is named by its number and its pid.
     let connected = facts.ranks.iter().filter_map(|rank| Some((rank.key?, rank.rank.as_str().parse().ok())));
     connected.chain(started).filter(|(key, _)| members.contains(key)).collect()
-}
-
-/// The names of a job. A job whose processes are in several workloads has those of its cgroup only.
-fn names(job: &JobSlot, workloads: &BTreeSet<&WorkloadKey>, facts: &Facts) -> JobNames {
-    let key = match &job.claim.what {
-        JobIdentity::Workload(key) => Some(key),
-        JobIdentity::Group(_) if workloads.len() == 1 => workloads.first().copied(),
-        JobIdentity::Group(_) | JobIdentity::None => None,
-    };
-    let mut owner =
-        key.and_then(|key| facts.names_of(key)).map(|names| WorkloadNames::clone(names)).unwrap_or_default();
-    if let JobIdentity::Group(path) = &job.claim.what {
-        owner.cgroup = path.clone();
-    }
-    // The job of one user in a workload of several users.
-    let of_workload = key.and_then(|key| facts.workloads.iter().find(|workload| workload.key == *key));
-    if let Some(user) =
-        job.claim.user.filter(|user| of_workload.is_none_or(|workload| workload.user != *user))
-    {
-        let named = facts.workloads.iter().find(|workload| workload.user == user);
-        let named = named.and_then(|workload| facts.names_of(&workload.key));
-        owner.user = named.map_or_else(|| user.into(), |names| names.user.clone());
-    }
-    let workload = of_workload.map(|workload| workload.name.clone()).unwrap_or_default();
-    JobNames { workload, owner }
 }
 
 #[cfg(test)]

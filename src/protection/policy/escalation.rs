@@ -24,9 +24,6 @@ use crate::protection::types::rung::{Rung, State};
 /// killed. A burst that continues reaches the hard level first.
 const BURST: Duration = Duration::from_millis(1_500);
 
-/// Time within which the victims of SIGTERM are counted after its time limit.
-const COUNTED_WITHIN: Duration = Duration::from_secs(1);
-
 /// One shortage, from its first transition to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Incident {
@@ -334,41 +331,6 @@ impl Escalation {
             return Some((State::Checkpoint, judged.push.1));
         }
         Some((State::Term, reason))
-    }
-
-    fn term(&mut self, now: Timestamp, observed: &Observed, judged: &Judged) -> Option<(State, Reason)> {
-        if let Some(kill) = self.no_time(now, judged) {
-            return Some(kill);
-        }
-        let begun = self.incident.and_then(|incident| incident.term_from).unwrap_or(self.since);
-        let over = now.since(begun) >= self.limits.term_grace;
-        self.conditions.set(Condition::TermOver, Truth::of(over));
-        if !over {
-            return None;
-        }
-        if observed.half_dead == Some(true) && self.limits.max_state == Some(Rung::Kill) {
-            // What is left of it waits for the processes that have ended, and holds its memory and GPUs.
-            return Some((State::Kill, Reason::HalfDead));
-        }
-        if judged.back {
-            // The job has received SIGTERM and the shortage is over: it may take longer. How many of its processes have ended is known
-            // shortly after the time limit.
-            let counted =
-                observed.half_dead.is_some() || now.since(begun) >= self.limits.term_grace + COUNTED_WITHIN;
-            return counted.then_some((State::Cooldown, Reason::Recovered));
-        }
-        if judged.held_up {
-            // Another target is being ended for a shared shortage. That can happen only after this target was in BLIND for
-            // longer than its time limit, because it blocked no other target then.
-            return None;
-        }
-        if self.limits.max_state == Some(Rung::Kill) {
-            return Some((State::Kill, Reason::TermOver));
-        }
-        // The policy allows nothing more; that the job has not ended is reported once.
-        let incident = self.incident.as_mut().filter(|incident| !incident.overdue)?;
-        incident.overdue = true;
-        Some((State::Term, Reason::Unkillable))
     }
 
     fn cooldown(&self, now: Timestamp, judged: &Judged, empty: bool) -> Option<(State, Reason)> {

@@ -55,6 +55,7 @@ struct HugePages {
 impl Pool {
     fn new(size: PageSize, all: &Path, nodes: &[(u32, PathBuf)]) -> Self {
         let file = |folder: &Path, name| KeptFile::new(folder.join(&size.folder).join(name));
+        let has_pool = |(_, node): &&(u32, PathBuf)| node.join("hugepages").join(&size.folder).is_dir();
         let of_node = |(number, folder): &(u32, PathBuf)| {
             let folder = folder.join("hugepages");
             [(&metrics::OF_NODE, "nr_hugepages"), (&metrics::FREE_OF_NODE, "free_hugepages")]
@@ -67,7 +68,7 @@ impl Pool {
                 (&metrics::RESERVED, file(all, "resv_hugepages")),
                 (&metrics::SURPLUS, file(all, "surplus_hugepages")),
             ],
-            of_nodes: nodes.iter().flat_map(of_node).collect(),
+            of_nodes: nodes.iter().filter(has_pool).flat_map(of_node).collect(),
             size,
         }
     }

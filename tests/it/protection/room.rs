@@ -13,7 +13,7 @@ use super::audit::Audit;
 use super::group::Group;
 use crate::harness::{Daemon, wait_for};
 
-/// What the staged host has, in MiB.
+/// What the staged host has, in parts of [`Room::available`].
 pub(crate) const HOST: u64 = 1024;
 
 /// What a target has where a test says nothing else: short waits, and nothing of the machine that decides.
@@ -112,13 +112,14 @@ impl Room {
         self.stage.as_ref().unwrap().join(name)
     }
 
-    /// Says how much of the staged host's memory is available, in MiB.
-    pub(crate) fn available(&self, mib: u64) {
+    /// Says how much of the staged host's memory is available, of [`HOST`] parts. A part has 4 KiB, so that even a small job
+    /// could give back what is lacking.
+    pub(crate) fn available(&self, parts: u64) {
         let text = format!(
             "MemTotal: {:>12} kB\nMemFree: {:>12} kB\nMemAvailable: {:>12} kB\n",
-            HOST << 10,
-            mib << 10,
-            mib << 10
+            HOST << 2,
+            parts << 2,
+            parts << 2
         );
         self.write_meminfo(&text);
     }

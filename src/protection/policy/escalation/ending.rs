@@ -8,7 +8,10 @@ use crate::protection::policy::condition::{Condition, Truth};
 use crate::protection::policy::judge::Judged;
 use crate::protection::policy::observed::{Observed, Resource};
 use crate::protection::policy::transition::{Mode, Reason};
-use crate::protection::types::rung::State;
+use crate::protection::types::rung::{Rung, State};
+
+/// Time within which the victims of SIGTERM are counted after its time limit.
+const COUNTED_WITHIN: Duration = Duration::from_secs(1);
 
 impl Escalation {
     /// From now on, GPUs use the memory of the host: the limits are those of `Limits::for_pool`.
@@ -63,6 +66,47 @@ impl Escalation {
     /// Whether the victims exceed their time limit.
     pub fn overdue(&self) -> bool {
         self.incident.is_some_and(|incident| incident.overdue)
+    }
+
+    /// The transition from TERM.
+    pub(super) fn term(
+        &mut self,
+        now: Timestamp,
+        observed: &Observed,
+        judged: &Judged,
+    ) -> Option<(State, Reason)> {
+        if let Some(kill) = self.no_time(now, judged) {
+            return Some(kill);
+        }
+        let begun = self.incident.and_then(|incident| incident.term_from).unwrap_or(self.since);
+        let over = now.since(begun) >= self.limits.term_grace;
+        self.conditions.set(Condition::TermOver, Truth::of(over));
+        if !over {
+            return None;
+        }
+        if observed.half_dead == Some(true) && self.limits.max_state == Some(Rung::Kill) {
+            // What is left of it waits for the processes that have ended, and holds its memory and GPUs.
+            return Some((State::Kill, Reason::HalfDead));
+        }
+        if judged.back {
+            // The job has received SIGTERM and the shortage is over: it may take longer. How many of its processes have ended is known
+            // shortly after the time limit.
+            let counted =
+                observed.half_dead.is_some() || now.since(begun) >= self.limits.term_grace + COUNTED_WITHIN;
+            return counted.then_some((State::Cooldown, Reason::Recovered));
+        }
+        if judged.held_up {
+            // Another target is being ended for a shared shortage. That can happen only after this target was in BLIND for
+            // longer than its time limit, because it blocked no other target then.
+            return None;
+        }
+        if self.limits.max_state == Some(Rung::Kill) {
+            return Some((State::Kill, Reason::TermOver));
+        }
+        // The policy allows nothing more; that the job has not ended is reported once.
+        let incident = self.incident.as_mut().filter(|incident| !incident.overdue)?;
+        incident.overdue = true;
+        Some((State::Term, Reason::Unkillable))
     }
 
     /// The transition after a kill, or from VERIFY.

@@ -71,25 +71,25 @@ fn available_values_of_v1() {
         0,
         &["memwarden"],
         expect![[r#"
-        memwarden_cgroup_memory_usage_bytes{cgroup="/"} 1000000
-        memwarden_cgroup_memory_usage_bytes{cgroup="/job"} 5000
-        memwarden_cgroup_memory_working_set_bytes{cgroup="/"} 1000000
-        memwarden_cgroup_memory_working_set_bytes{cgroup="/job"} 4000
-        memwarden_cgroup_memory_anonymous_bytes{cgroup="/"} 1000000
-        memwarden_cgroup_memory_anonymous_bytes{cgroup="/job"} 4000
-        memwarden_cgroup_memory_file_bytes{cgroup="/"} 0
-        memwarden_cgroup_memory_file_bytes{cgroup="/job"} 1000
-        memwarden_cgroup_memory_peak_bytes{cgroup="/job"} 8000
-        memwarden_cgroup_memory_kernel_bytes{cgroup="/job"} 70
-        memwarden_cgroup_memory_limit_bytes{cgroup="/job"} 8000
-        memwarden_cgroup_memory_and_swap_limit_bytes{cgroup="/job"} 9000
-        memwarden_cgroup_memory_effective_limit_bytes{cgroup="/job"} 8000
-        memwarden_cgroup_memory_headroom_bytes{cgroup="/job"} 2400
-        memwarden_cgroup_memory_events_total{cgroup="/job",event="max"} 9
-        memwarden_cgroup_memory_events_total{cgroup="/job",event="oom_kill"} 2
-        memwarden_cgroup_hierarchy_info{version="v1"} 1
-        memwarden_cgroup_omitted 0
-    "#]],
+            memwarden_cgroup_memory_usage_bytes{cgroup="/"} 1000000
+            memwarden_cgroup_memory_usage_bytes{cgroup="/job"} 5000
+            memwarden_cgroup_memory_working_set_bytes{cgroup="/"} 1000000
+            memwarden_cgroup_memory_working_set_bytes{cgroup="/job"} 4000
+            memwarden_cgroup_memory_anonymous_bytes{cgroup="/"} 1000000
+            memwarden_cgroup_memory_anonymous_bytes{cgroup="/job"} 4000
+            memwarden_cgroup_memory_file_bytes{cgroup="/"} 0
+            memwarden_cgroup_memory_file_bytes{cgroup="/job"} 1000
+            memwarden_cgroup_memory_peak_bytes{cgroup="/job"} 8000
+            memwarden_cgroup_memory_kernel_bytes{cgroup="/job"} 70
+            memwarden_cgroup_memory_limit_bytes{cgroup="/job"} 8000
+            memwarden_cgroup_memory_and_swap_limit_bytes{cgroup="/job"} 9000
+            memwarden_cgroup_memory_effective_limit_bytes{cgroup="/job"} 8000
+            memwarden_cgroup_memory_headroom_bytes{cgroup="/job"} 4000
+            memwarden_cgroup_memory_events_total{cgroup="/job",event="max"} 9
+            memwarden_cgroup_memory_events_total{cgroup="/job",event="oom_kill"} 2
+            memwarden_cgroup_hierarchy_info{version="v1"} 1
+            memwarden_cgroup_omitted 0
+        "#]],
     );
 }
 
