@@ -112,14 +112,14 @@ impl Room {
         self.stage.as_ref().unwrap().join(name)
     }
 
-    /// Says how much of the staged host's memory is available, of [`HOST`] parts. A part has 4 KiB, so that even a small job
+    /// Says how much of the staged host's memory is available, of [`HOST`] parts. A part has 256 B, so that even the smallest job
     /// could give back what is lacking.
     pub(crate) fn available(&self, parts: u64) {
         let text = format!(
             "MemTotal: {:>12} kB\nMemFree: {:>12} kB\nMemAvailable: {:>12} kB\n",
-            HOST << 2,
-            parts << 2,
-            parts << 2
+            HOST >> 2,
+            parts >> 2,
+            parts >> 2
         );
         self.write_meminfo(&text);
     }
