@@ -1,6 +1,6 @@
 //! What many and costly processes of one user do to the sampler, to the guard, and to the protection of another user.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -30,7 +30,9 @@ while True: signal.pause()
 
 /// A process of a chain: each executes its program anew. The kernel keeps a record for each mapping of a process and each living
 /// ancestor that it was copied from (`anon_vma_chain`): memory and time of a chain of copies grow with the square of its length.
+/// Each holds more than what the kernel's estimate of its memory may lack.
 const CHAIN: &str = r#"
+held=$(head -c 500000 /dev/zero | tr '\0' x)
 if [ "$2" -gt 1 ]; then sh -c "$0" "$0" "$1" $(($2 - 1)) & else echo up; fi
 wait
 exec sleep 1000
@@ -90,7 +92,9 @@ fn size(few: usize, many: usize) -> usize {
 fn both_end(groups: u32, count: usize, chain: bool) -> Option<f64> {
     let room = Room::staged();
     let mut other = as_user(ALICE, "sh")?;
-    let other = other.args(["-c", "read line; :", &room.mark("other")]).stdin(Stdio::piped());
+    // It holds what its end gives back, once it is in its cgroup.
+    let hold = "read line; held=$(head -c 20000000 /dev/zero | tr '\\0' x); read line; :";
+    let other = other.args(["-c", hold, &room.mark("other")]).stdin(Stdio::piped());
     let mut other = Other(other.spawn().unwrap());
     room.show(other.0.id());
     let many = Many::start(&room, groups, count, chain);
@@ -99,7 +103,7 @@ fn both_end(groups: u32, count: usize, chain: bool) -> Option<f64> {
         Some(group) if !of_host => {
             std::fs::write(group.file("cgroup.procs"), other.0.id().to_string()).unwrap();
             format!(
-                "cgroup: \"{}\", host: {{soft: \"\"}}, cgroup_headroom: {{soft: 90MiB, hard: 88MiB}}",
+                "cgroup: \"{}\", host: {{soft: \"\"}}, cgroup_headroom: {{soft: 40MiB, hard: 38MiB}}",
                 group.path
             )
         }
@@ -116,6 +120,8 @@ fn both_end(groups: u32, count: usize, chain: bool) -> Option<f64> {
     // The usual interval, which decides from when on the daemon is not ready.
     let text = std::fs::read_to_string(&file).unwrap().replace("interval: 200ms", "interval: 1s");
     std::fs::write(&file, text).unwrap();
+    let mut input = other.0.stdin.take().unwrap();
+    input.write_all(b"go\n").unwrap();
     let daemon = room.start();
     #[expect(clippy::cast_precision_loss, reason = "a small number")]
     room.wait_members(&daemon, "train", count as f64);
@@ -130,7 +136,8 @@ fn both_end(groups: u32, count: usize, chain: bool) -> Option<f64> {
         let limit = if group.version1() { "memory.limit_in_bytes" } else { "memory.max" };
         std::fs::write(group.file(limit), (48 << 20).to_string()).unwrap();
     }
-    room.available(20);
+    // A host of 64 MiB, so that the limit of the cgroup is below it.
+    room.write_meminfo("MemTotal: 65536 kB\nMemFree: 6144 kB\nMemAvailable: 6144 kB\n");
     let wait = Duration::from_millis(1);
     while other.0.try_wait().unwrap().is_none() && begun.elapsed() < SOON {
         std::thread::sleep(wait);
