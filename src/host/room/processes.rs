@@ -10,7 +10,7 @@ use crate::model::units::Bytes;
 
 /// Time between two exact readings, as a multiple of what the first took: a process that maps or unmaps memory waits meanwhile.
 const REST: u32 = 20;
-/// The same where the set has grown beyond a level since the last one.
+/// The same where the set may have grown beyond a level since the last one.
 const REST_AT_LEVEL: u32 = 2;
 /// Least time between two exact readings where the set may have reached a level that it had not, and otherwise.
 const OFTEN: Duration = Duration::from_millis(100);
@@ -101,8 +101,9 @@ impl SetState {
     /// How long after the end of the last exact reading another one is to begin; absent where none is needed.
     pub fn pause(&self, levels: &Levels) -> Option<Duration> {
         let Some(exact) = self.exact else { return Some(Duration::ZERO) };
-        let estimate = self.estimate(&exact);
-        let grown = levels.reached.iter().any(|level| exact.used < *level && estimate >= *level);
+        // A process that it has not read may share all its memory with others, or none.
+        let most = self.estimate(&exact).saturating_add(self.unread).min(self.bound);
+        let grown = levels.reached.iter().any(|level| exact.used < *level && most >= *level);
         if grown {
             return Some(exact.took * REST_AT_LEVEL);
         }
@@ -206,6 +207,8 @@ mod tests {
         assert_eq!(pause(Some(exact(345)), 360, 10), Some(1000), "the level is known to be reached");
         let unread = SetState { unread: mib(26), ..state(Some(exact(100)), 200, 0) };
         assert_eq!(unread.pause(&LEVELS), Some(Duration::from_secs(1)));
+        let new = SetState { unread: mib(250), ..state(Some(exact(100)), 500, 0) };
+        assert_eq!(new.pause(&LEVELS), Some(Duration::from_millis(16)), "with it the level may be reached");
     }
 
     proptest::proptest! {
