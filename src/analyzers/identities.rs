@@ -39,6 +39,7 @@ impl<'v> Identities<'v> {
             "cgroup" => Resource::Cgroup(subject.cgroup.clone()),
             "gpu" => Resource::Gpu { uuid: subject.uuid.clone() },
             "workload" => Resource::Workload(self.workloads.get(&subject.workload).copied()?.clone()),
+            "numa_nodes" => Resource::Nodes(self.workloads.get(&subject.workload).copied()?.clone()),
             "process" => Resource::Process(self.process(subject)?),
             "gpu_process" | "outside_allocator" => {
                 Resource::GpuProcess { process: self.process(subject)?, uuid: subject.uuid.clone() }

@@ -1,7 +1,8 @@
 //! The sizes of huge pages of which the kernel has pools.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use super::fs;
 use super::process::number;
 use super::roots::Roots;
 use crate::model::label::Label;
@@ -31,6 +32,16 @@ pub fn sizes(roots: &Roots) -> Vec<PageSize> {
         entries.filter_map(|entry| size(&entry.file_name().to_string_lossy())).take(MOST).collect();
     all.sort_by_key(|size| size.bytes);
     all
+}
+
+/// The memory in the pools of all sizes of a NUMA node, given by its folder, in bytes.
+pub fn in_pools(roots: &Roots, node: &Path) -> Bytes {
+    let of_size = |size: PageSize| {
+        let file = node.join("hugepages").join(size.folder).join("nr_hugepages");
+        let pages = number(fs::read_text(&file).ok()?.trim_ascii_end().as_bytes())?;
+        pages.checked_mul(size.bytes.get()).map(Bytes::new)
+    };
+    sizes(roots).into_iter().filter_map(of_size).fold(Bytes::ZERO, Bytes::saturating_add)
 }
 
 /// The size of a folder.

@@ -37,8 +37,8 @@ pub struct Facts {
     pub gpus_of_host_memory: Vec<Label>,
     /// Whether GPUs use the memory of the host, so that it is a pool of both, by the sources `memory`, `gpu` and `drm`.
     pub host_memory_is_pool: bool,
-    /// Memory that the kernel itself holds and does not give back, by the `memory` source; absent where it is not known.
-    pub kernel_memory: Option<Bytes>,
+    /// Memory of the host that no workload holds, by the `memory` source.
+    pub held_memory: HeldMemory,
     /// The swap of the host that processes in cgroups can use, by the `memory` source; none where that is not known.
     pub group_swap: SwapRoom,
     /// The NUMA nodes with memory of the host, by the `numa` source; empty where they are not known.
@@ -121,6 +121,17 @@ impl Facts {
             .filter(|member| member.process == key)
             .map(|member| &*member.workload)
     }
+}
+
+/// Memory of the host that the end of no job gives back; absent where it is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeldMemory {
+    /// Memory that the kernel itself holds and does not give back.
+    pub kernel: Option<Bytes>,
+    /// Pools of huge pages, used or not.
+    pub huge_pages: Option<Bytes>,
+    /// The part of the ARC of ZFS that is not given back.
+    pub arc: Option<Bytes>,
 }
 
 /// A process that the kernel's OOM killer killed.

@@ -33,6 +33,11 @@ impl NodeSet {
         Self(self.0 | other.0)
     }
 
+    /// Whether a node is in the set.
+    pub const fn contains(self, node: u32) -> bool {
+        node < u128::BITS && (self.0 >> node) & 1 == 1
+    }
+
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }

@@ -69,6 +69,8 @@ pub enum Resource {
         /// The UUID that the driver gives it.
         uuid: Label,
     },
+    /// The NUMA nodes that a workload may use, where these are not all.
+    Nodes(WorkloadKey),
     /// A workload: the sum of its processes.
     Workload(WorkloadKey),
     Process(ProcessKey),

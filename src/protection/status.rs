@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::metrics as m;
-use super::policy::{Condition, Conditions, Mode, Reading, Resource, State, Truth, UsedUp};
+use super::policy::{ByResource, Condition, Conditions, Mode, Reading, Resource, State, Truth, UsedUp};
 use super::types::step::{Outcome, StepKind, Work};
 use crate::model::label::Label;
 use crate::model::names::named;
@@ -84,7 +84,7 @@ pub struct SlotReport {
     /// Why no action is allowed.
     pub unfit: Option<Unfit>,
     /// The newest readings.
-    pub readings: [Option<Reading>; 4],
+    pub readings: ByResource<Option<Reading>>,
     /// The time that the guard has spent on steps for the job.
     pub spent: Duration,
     /// The age of the oldest of them.
@@ -307,7 +307,7 @@ mod tests {
                 overdue: false,
                 conditions,
                 unfit: None,
-                readings: [None; 4],
+                readings: Default::default(),
                 spent: Duration::ZERO,
                 age: None,
                 used_up: *used_up,
@@ -349,7 +349,7 @@ mod tests {
             overdue: false,
             conditions: Conditions::default(),
             unfit: None,
-            readings: [None; 4],
+            readings: Default::default(),
             spent: Duration::ZERO,
             age: None,
             used_up: UsedUp::default(),

@@ -397,7 +397,8 @@ impl<'t> Guard<'t> {
             slow: sum(slow),
         };
         let gives = run.used.map(Bytes::of);
-        let mut observed = Observed { fit: true, absent: [true; 4], gives, ..Observed::default() };
+        let mut observed =
+            Observed { fit: true, absent: [true; Resource::ALL.len()], gives, ..Observed::default() };
         observed.absent[self.resource.place()] = false;
         observed.readings[self.resource.place()] = Some(Aged::now(reading));
         let latest = |all: &'_ [ReplayedAssessment], from: f64| {

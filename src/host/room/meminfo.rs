@@ -14,8 +14,6 @@ macro_rules! meminfo {
             $($(#[$doc])* pub $field: Option<Bytes>,)+
             /// `HugePages_Total`, in pages.
             pub huge_total: Option<u64>,
-            /// `HugePages_Free`, in pages.
-            pub huge_free: Option<u64>,
         }
 
         impl Meminfo {
@@ -23,7 +21,6 @@ macro_rules! meminfo {
                 match name {
                     $($line => self.$field = kib(value),)+
                     "HugePages_Total" => self.huge_total = value.parse().ok(),
-                    "HugePages_Free" => self.huge_free = value.parse().ok(),
                     _ => {}
                 }
             }
@@ -34,9 +31,8 @@ macro_rules! meminfo {
                     *whole = whole.map(|whole| whole.saturating_sub(part.unwrap_or_default()));
                 };
                 $(without(&mut self.$field, node.$field);)+
-                let pages = |pages: Option<u64>, part: Option<u64>| Some(pages?.saturating_sub(part.unwrap_or(0)));
-                self.huge_total = pages(self.huge_total, node.huge_total);
-                self.huge_free = pages(self.huge_free, node.huge_free);
+                let pages = |total: u64| total.saturating_sub(node.huge_total.unwrap_or(0));
+                self.huge_total = self.huge_total.map(pages);
             }
         }
     };
@@ -254,9 +250,9 @@ mod tests {
         #[test]
         fn never_panics(text: Vec<u8>, cut in 0..200_usize) {
             let _ = (meminfo(&text).room(arc(&text)), arc(&text));
-            let real = b"MemTotal:       24684092 kB\nHugePages_Free:        3\nHugepagesize:       2048 kB\n";
+            let real = b"MemTotal:       24684092 kB\nHugePages_Total:       3\nHugepagesize:       2048 kB\n";
             let found = meminfo(&real[..cut.min(real.len())]);
-            found.huge(found.huge_free);
+            found.huge(found.huge_total);
         }
     }
 }

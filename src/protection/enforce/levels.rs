@@ -1,8 +1,8 @@
-//! The memory left of the host and of a cgroup, read through kept descriptors without allocating.
+//! The memory left of the host, of some of its NUMA nodes, and of a cgroup, read through kept descriptors without allocating.
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
@@ -11,6 +11,7 @@ use crate::host::numa::GpuNode;
 use crate::host::room::group::{self, Bound};
 use crate::host::room::meminfo;
 use crate::model::limited_groups::LimitedGroups;
+use crate::model::node_set::NodeSet;
 use crate::model::room::{Room, SwapRoom};
 use crate::model::units::Bytes;
 
@@ -71,6 +72,49 @@ impl HostMeter {
     }
 }
 
+/// The memory of some NUMA nodes, outside of their pools of huge pages.
+#[derive(Debug)]
+pub struct NodesMeter {
+    /// The nodes.
+    pub nodes: NodeSet,
+    /// Memory in their pools of huge pages, which their `meminfo` tells for one size only, in bytes.
+    pools: Bytes,
+    meminfo: Vec<OwnedFd>,
+}
+
+impl NodesMeter {
+    /// Opens the `meminfo` of nodes, each given by its number and its folder.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn open(nodes: &[(u32, PathBuf)], pools: Bytes) -> io::Result<Self> {
+        let meminfo =
+            nodes.iter().map(|(_, folder)| open(&folder.join("meminfo"))).collect::<io::Result<_>>()?;
+        Ok(Self { nodes: nodes.iter().map(|(number, _)| *number).collect(), pools, meminfo })
+    }
+
+    /// Whether it is that of these nodes with pools of this size.
+    pub fn is_of(&self, nodes: NodeSet, pools: Bytes) -> bool {
+        self.nodes == nodes && self.pools == pools
+    }
+
+    /// Reads what is left, with `swap`, which every node can use.
+    ///
+    /// # Errors
+    /// I/O errors, or `InvalidData` for text that cannot be parsed, and for impossible amounts.
+    pub fn read(&self, swap: SwapRoom) -> io::Result<Room> {
+        let mut buffer = [0; BUFFER];
+        let mut sum = [Bytes::ZERO; 2];
+        for file in &self.meminfo {
+            let node = meminfo::meminfo(text(file, &mut buffer)?).of_node();
+            let amounts = node.available.zip(node.total).ok_or_else(invalid)?;
+            sum = [sum[0].saturating_add(amounts.0), sum[1].saturating_add(amounts.1)];
+        }
+        let room = Room::new(sum[0], sum[1].saturating_sub(self.pools)).with_swap(swap);
+        if room.is_implausible() { Err(invalid()) } else { Ok(room) }
+    }
+}
+
 /// The limits of a cgroup and its ancestors.
 #[derive(Debug)]
 pub struct GroupMeter {
@@ -86,6 +130,8 @@ struct Level {
     /// The inode of the group, which distinguishes it from all that exist at the same time.
     group: u64,
     limit: OwnedFd,
+    /// `memory.high` (v2); the root has none.
+    high: Option<OwnedFd>,
     usage: OwnedFd,
     /// Absent where the kernel does not provide it: what can be reclaimed is not known.
     stat: Option<OwnedFd>,
@@ -110,6 +156,10 @@ impl Level {
         Ok(Self {
             group: rustix::fs::stat(folder)?.st_ino,
             limit: open(&folder.join(limit))?,
+            high: match version {
+                Version::V1 => None,
+                Version::V2 => open_some(&folder.join("memory.high"))?,
+            },
             usage: open(&folder.join(usage))?,
             stat: open_some(&folder.join("memory.stat"))?,
             swap: swap.map(|(limit, usage)| [limit, usage]),
@@ -201,6 +251,38 @@ impl GroupMeter {
             }
         }
         Ok(least.map(|least| (least, groups)))
+    }
+
+    /// The least room below any `memory.high` on the path that is below the limit of its group; absent where there is none.
+    ///
+    /// # Errors
+    /// As those of [`GroupMeter::read`].
+    pub fn read_high(&self, host: Bytes, swap: SwapRoom) -> io::Result<Option<Room>> {
+        let high = |level: &Level| -> io::Result<Option<Bytes>> {
+            let high = level.high.as_ref().map(read_limit).transpose()?.flatten();
+            Ok(high.filter(|high| *high < host))
+        };
+        // Most groups have none, and nothing else is read then.
+        if self.levels.iter().all(|level| matches!(high(level), Ok(None))) {
+            return Ok(None);
+        }
+        let (mut least, mut swap): (Option<Room>, _) = (None, swap);
+        for level in &self.levels {
+            let usage = read_bytes(&level.usage)?;
+            let limit = read_limit(&level.limit)?.filter(|limit| *limit < host);
+            swap = level.swap_below(swap, self.version, limit, usage)?;
+            let Some(high) = high(level)?.filter(|high| limit.is_none_or(|limit| *high < limit)) else {
+                continue;
+            };
+            let mut buffer = [0; BUFFER];
+            let stat = text(level.stat.as_ref().ok_or_else(invalid)?, &mut buffer)?;
+            let reclaimable = group::stat(stat, self.version).reclaimable().ok_or_else(invalid)?;
+            let room = group::room(high, usage, reclaimable, swap);
+            if least.is_none_or(|least| room.left() <= least.left()) {
+                least = Some(room);
+            }
+        }
+        Ok(least)
     }
 }
 
@@ -328,6 +410,53 @@ mod tests {
         std::fs::create_dir(folder.path().join("pod/task")).unwrap();
         let meter = GroupMeter::open(&hierarchy, "/pod/task").unwrap();
         assert_eq!(memory_left(&meter, Bytes::new(8 << 30)), Some(left(100 * MIB, 200 * MIB)));
+    }
+
+    #[test]
+    fn memory_high_is_a_limit_of_its_own_where_it_is_the_lower_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let hierarchy = Hierarchy { version: Version::V2, root: folder.path().to_owned() };
+        for (path, high, max) in [(".", "max", "max"), ("job", "100", "200"), ("job/rank", "90", "80")] {
+            let bytes = |mib: &str| mib.parse::<u64>().map_or(mib.to_owned(), |mib| (mib * MIB).to_string());
+            write(folder.path(), &format!("{path}/memory.high"), &format!("{}\n", bytes(high)));
+            write(folder.path(), &format!("{path}/memory.max"), &format!("{}\n", bytes(max)));
+            write(folder.path(), &format!("{path}/memory.current"), &format!("{}\n", 70 * MIB));
+            write(folder.path(), &format!("{path}/memory.stat"), "inactive_file 10485760\n");
+        }
+        let meter = GroupMeter::open(&hierarchy, "/job/rank").unwrap();
+        let high = |swap| meter.read_high(Bytes::new(8 << 30), swap).unwrap();
+        assert_eq!(
+            high(SwapRoom::default()),
+            Some(left(40 * MIB, 100 * MIB)),
+            "not the one above memory.max"
+        );
+        let swap = SwapRoom { left: Bytes::new(MIB), limit: Bytes::new(MIB) };
+        assert_eq!(high(swap), Some(left(40 * MIB, 100 * MIB).with_swap(swap)));
+        assert_eq!(
+            meter.read_high(Bytes::new(50 * MIB), swap).unwrap(),
+            None,
+            "no limit that the host does not have"
+        );
+        write(folder.path(), "job/memory.high", "max\n");
+        assert_eq!(high(swap), None);
+    }
+
+    #[test]
+    fn nodes_are_left_what_they_have_outside_of_their_pools() {
+        let folder = tempfile::tempdir().unwrap();
+        let node = |number: u32| {
+            let text = format!(
+                "Node {number} MemTotal: 4096 kB\nNode {number} MemFree: 1024 kB\nNode {number} Active(file): 16 kB\n\
+                 Node {number} Inactive(file): 32 kB\nNode {number} SReclaimable: 64 kB\n"
+            );
+            write(folder.path(), &format!("node{number}/meminfo"), &text);
+            (number, folder.path().join(format!("node{number}")))
+        };
+        let meter = NodesMeter::open(&[node(0), node(2)], Bytes::new(2 << 20)).unwrap();
+        let swap = SwapRoom { left: Bytes::new(5), limit: Bytes::new(9) };
+        assert_eq!(meter.read(swap).unwrap(), left(2272 << 10, 6 << 20).with_swap(swap));
+        write(folder.path(), "node2/meminfo", "Node 2 MemTotal: 4096 kB\n");
+        assert!(meter.read(swap).is_err(), "one that is not known is not nothing");
     }
 
     #[test]

@@ -145,6 +145,11 @@ impl ProcessMeter {
         Some(Room::new(self.levels.limit.saturating_sub(self.used?), self.levels.limit))
     }
 
+    /// What the last reading found in use, in bytes; absent while no exact reading says whether a level is reached.
+    pub const fn used(&self) -> Option<Bytes> {
+        self.used
+    }
+
     /// Whether an exact reading was asked for a moment ago.
     pub fn is_awaited(&self, now: Timestamp) -> bool {
         self.asked.is_some_and(|asked| now.since(asked) < SOON)

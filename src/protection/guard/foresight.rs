@@ -14,13 +14,13 @@ use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::outlook::{self, Outlook, Tte};
 use crate::model::room::Room;
 use crate::model::units::Bytes;
-use crate::protection::policy::{Reading, Resource};
+use crate::protection::policy::{ByResource, Reading, Resource};
 
 /// Age of a rank's last message after which it may have died or hang; its client reports every second.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The memory that a save takes, by the place of the resource; absent where nothing is predicted.
-pub(super) type SaveCosts = [Option<Bytes>; 4];
+/// The memory that a save takes; absent where nothing is predicted.
+pub(super) type SaveCosts = ByResource<Option<Bytes>>;
 
 /// The identity of a job, for the search.
 #[derive(Debug, Default)]
@@ -35,8 +35,9 @@ pub(super) struct Traits<'f> {
     pub(super) group: Option<&'f str>,
     /// The UUIDs of the GPUs that it uses.
     pub(super) gpus: BTreeSet<&'f str>,
-    /// Whether its policy watches the memory of the host, GPUs and allocators.
+    /// Whether its policy watches the memory of the host, NUMA nodes, GPUs and allocators.
     pub(super) host: bool,
+    pub(super) nodes: bool,
     pub(super) gpu: bool,
     pub(super) allocator: bool,
 }
@@ -51,6 +52,7 @@ const fn place(resource: &outlook::Resource) -> Resource {
     use outlook::Resource as Of;
     match resource {
         Of::Host => Resource::Host,
+        Of::Nodes(_) => Resource::Nodes,
         Of::Cgroup(_) | Of::Workload(_) | Of::Process(_) => Resource::Cgroup,
         Of::Gpu { .. } | Of::GpuProcess { .. } => Resource::Gpu,
         Of::Allocator { .. } => Resource::Allocator,
@@ -69,6 +71,7 @@ impl Traits<'_> {
             Resource::Host => self.host,
             Resource::Cgroup(path) => self.group.is_some_and(|group| within(group, path.as_str())),
             Resource::Gpu { uuid } => self.gpu && self.gpus.contains(uuid.as_str()),
+            Resource::Nodes(key) => self.nodes && self.workloads.contains(key),
             Resource::Workload(key) => self.workloads.contains(key),
             Resource::Allocator { process, .. } => self.allocator && self.members.contains(process),
             Resource::Process(_) | Resource::GpuProcess { .. } => false,
@@ -83,25 +86,26 @@ impl Traits<'_> {
             Resource::Process(process)
             | Resource::GpuProcess { process, .. }
             | Resource::Allocator { process, .. } => self.members.contains(process),
-            Resource::Host | Resource::Cgroup(_) | Resource::Gpu { .. } => false,
+            Resource::Host | Resource::Nodes(_) | Resource::Cgroup(_) | Resource::Gpu { .. } => false,
         }
     }
 
-    /// The memory that saving a checkpoint takes beyond what its processes hold, as they predict, by the place of the
-    /// resource: of all ranks together on the host, of the largest on GPUs. What a job predicts concerns it alone.
+    /// The memory that saving a checkpoint takes beyond what its processes hold, as they predict: of all ranks together on the host, of the largest on GPUs. What a job predicts concerns it alone.
     pub(super) fn save(&self, facts: &Facts) -> SaveCosts {
-        let mut costs: SaveCosts = [None; 4];
+        let mut costs = SaveCosts::default();
         let ranks = facts.predictions.iter();
         let ours = ranks.filter(|rank| rank.process.is_some_and(|process| self.members.contains(&process)));
         for prediction in ours.flat_map(|rank| &rank.predictions).filter(|own| own.phase == Phase::Save) {
             let Some(peak) = prediction.peak else { continue };
             let takes = prediction.additional(peak.p90);
             let (places, whole) = match prediction.medium {
-                Medium::Host => ([Resource::Host, Resource::Cgroup], true),
-                Medium::Device => ([Resource::Gpu, Resource::Allocator], false),
+                Medium::Host => {
+                    (&[Resource::Host, Resource::Cgroup, Resource::Nodes, Resource::High][..], true)
+                }
+                Medium::Device => (&[Resource::Gpu, Resource::Allocator][..], false),
                 Medium::Shm | Medium::Disk => continue,
             };
-            for cost in places.map(Resource::place) {
+            for cost in places.iter().map(|resource| resource.place()) {
                 let known = costs[cost].unwrap_or(Bytes::ZERO);
                 costs[cost] = Some(if whole { known.saturating_add(takes) } else { known.max(takes) });
             }
@@ -119,10 +123,10 @@ impl Traits<'_> {
         (soonest.is_some() || !self.mixed).then_some(soonest)
     }
 
-    /// Bytes per second by which the memory that is left falls, where it is predicted to be exhausted, by the place of the resource;
-    /// absent as in [`Self::forecast`].
-    pub(super) fn falls(&self, outlook: &Outlook) -> Option<[Option<f64>; 4]> {
-        let mut falls = [None; 4];
+    /// Bytes per second by which the memory that is left falls, where it is predicted to be exhausted; absent
+    /// as in [`Self::forecast`].
+    pub(super) fn falls(&self, outlook: &Outlook) -> Option<ByResource<Option<f64>>> {
+        let mut falls = ByResource::<Option<f64>>::default();
         for (resource, forecast) in outlook.forecasts()?.filter(|(resource, _)| self.concerns(resource)) {
             if let Some(tte) = forecast.time_to_exhaustion.filter(|tte| tte.p50 > 0.0) {
                 let fastest = &mut falls[place(resource).place()];
@@ -436,7 +440,7 @@ mod tests {
             falling(group("/other"), 1.0),
         ];
         let outlook = Outlook { conclusions, has_forecasts: true, ..Outlook::default() };
-        assert_eq!(own.falls(&outlook), Some([Some(0.5), Some(2.0), None, None]));
+        assert_eq!(own.falls(&outlook), Some([Some(0.5), Some(2.0), None, None, None, None]));
         assert_eq!(own.falls(&Outlook::default()), None);
     }
 
@@ -452,6 +456,6 @@ mod tests {
         let facts = Facts { predictions, ..Facts::default() };
         let own = Traits { members: [process(7), process(8)].into(), ..Traits::default() };
         let [host, together, one] = [11, 11, 4].map(|bytes| Some(Bytes::new(bytes)));
-        assert_eq!(own.save(&facts), [host, together, one, one]);
+        assert_eq!(own.save(&facts), [host, together, one, one, host, together]);
     }
 }

@@ -23,7 +23,7 @@ use super::notification;
 use super::run_requests::RunRequests;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::time::Timestamp;
-use crate::model::units::{Amount, Bytes};
+use crate::model::units::Bytes;
 use crate::protection::enforce::levels::HostMeter;
 use crate::protection::options::target::Target;
 use crate::protection::plan::{self, Plan};
@@ -257,20 +257,20 @@ impl GuardLoop {
         let targets = Arc::clone(&self.targets);
         let target = &targets[job.target];
         let Some(escalation) = self.board.escalation(slot) else { return LONGEST_INTERVAL };
-        let [own_hard, host_hard] =
-            [Resource::Cgroup, Resource::Host].map(|resource| escalation.limits().hard(resource));
+        let limits = escalation.limits();
         // It was read at the begin of the round, and the steps for other jobs may have taken long since.
         job.cgroup.read_if_older(read, of_host, SHORTEST_INTERVAL);
         // One reading below the hard level is no fact: it is read again after some milliseconds before it kills.
-        let host = self.host.map(|(_, reading)| reading);
-        let is_hard = hard_reached(own_hard, job.cgroup.reading()) || hard_reached(host_hard, host);
+        let is_hard = job.is_hard(limits, self.host);
+        let hard_of_host = limits.hard(Resource::Host).is_some();
         let first = is_hard.then(|| *job.hard_since.get_or_insert(read));
         if let Some(first) = first.filter(|_| !escalation.state().is_after_kill()) {
             if read.since(first) < CONFIRMED_AFTER {
                 return CONFIRMED_AFTER;
             }
             job.cgroup.read(read, of_host);
-            if hard_reached(host_hard, host) {
+            job.nodes.read(read, of_host);
+            if hard_of_host {
                 self.read_host(read);
             }
         } else if !is_hard {
@@ -327,8 +327,8 @@ impl GuardLoop {
                 memory.is_within(levels.soft) || levels.hard.is_some_and(|hard| reading.is_within(hard))
             })
         };
-        let host = self.host.map(|(_, reading)| reading);
-        let low = is_low(Resource::Host, host) || is_low(Resource::Cgroup, job.cgroup.reading());
+        let shared = [Resource::Host, Resource::Cgroup, Resource::Nodes];
+        let low = shared.into_iter().any(|resource| is_low(resource, job.reading(resource, self.host)));
         low.then(|| job.gives()).flatten()
     }
 
@@ -446,14 +446,8 @@ impl GuardLoop {
             return SHORTEST_INTERVAL;
         }
         let limits = escalation.limits();
-        let reading = |resource| match resource {
-            Resource::Host => self.host.map(|(_, reading)| reading),
-            Resource::Cgroup => job.cgroup.reading(),
-            // These readings change only with a frame.
-            Resource::Gpu | Resource::Allocator => None,
-        };
         let seconds = limits.watched().filter_map(|(resource, levels)| {
-            let room = reading(resource)?.room;
+            let room = job.reading(resource, self.host)?.room;
             let counted = if limits.swap == SwapCounts::Ignore { room.without_swap() } else { room };
             let soft = counted.level(levels.soft);
             let next = match levels.hard {
@@ -463,6 +457,7 @@ impl GuardLoop {
             };
             let fastest = match resource {
                 Resource::Host => self.rates.fastest(),
+                Resource::Nodes => job.nodes.highest_rate(),
                 _ => job.cgroup.highest_rate(),
             };
             Some(next.get() as f64 / fastest.max(FASTEST))
@@ -476,11 +471,6 @@ impl Executors {
     fn of(&mut self, target: &Target) -> Option<&mut Box<dyn Executor>> {
         if plan::may_touch(target) { self.enforce.as_mut() } else { Some(&mut self.observe) }
     }
-}
-
-/// Whether a reading of a resource is at its hard level or below it.
-fn hard_reached(hard: Option<Amount>, reading: Option<Reading>) -> bool {
-    reading.zip(hard).is_some_and(|(reading, hard)| reading.is_within(hard))
 }
 
 /// The id of a slot for the executor.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::facts::Facts;
+use crate::model::facts::{Facts, HeldMemory};
 use crate::model::format;
 use crate::model::outlook::Outlook;
-use crate::model::units::Unit as _;
+use crate::model::units::{Bytes, Unit as _};
 use crate::protection::policy::{Condition, Truth};
 use crate::protection::status::{Names, Report};
 
@@ -44,7 +44,8 @@ impl Unhelped {
     }
 }
 
-/// The largest holders of the host's memory that are known, with their amounts: workloads, files in tmpfs, and the kernel.
+/// The largest holders of the host's memory that are known, with their amounts: workloads, files in tmpfs, the kernel, pools of huge
+/// pages, and the ARC of ZFS.
 fn holders(outlook: &Outlook, facts: &Facts) -> String {
     let known =
         outlook.conclusions.iter().filter_map(|known| Some((known, known.forecast.as_ref()?.used_bytes)));
@@ -52,7 +53,11 @@ fn holders(outlook: &Outlook, facts: &Facts) -> String {
         .filter(|(known, _)| matches!(known.subject.resource.as_str(), "workload" | "tmpfs"))
         .map(|(known, used)| (used, format!("{:#}", known.subject)))
         .collect();
-    all.extend(facts.kernel_memory.map(|bytes| (bytes.value(), "the kernel".to_owned())));
+    let HeldMemory { kernel, huge_pages, arc } = facts.held_memory;
+    for (held, who) in [(kernel, "the kernel"), (huge_pages, "pools of huge pages"), (arc, "the ARC of ZFS")]
+    {
+        all.extend(held.filter(|held| *held > Bytes::ZERO).map(|held| (held.value(), who.to_owned())));
+    }
     all.sort_by(|one, other| other.0.total_cmp(&one.0));
     let named = all.iter().take(MOST).map(|(used, who)| format!("{who} ({})", format::bytes(*used)));
     let named: Vec<_> = named.collect();

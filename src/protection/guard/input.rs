@@ -9,11 +9,11 @@ use crate::model::label::Label;
 use crate::model::outlook::Tte;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
-use crate::protection::enforce::levels::{GroupMeter, HostMeter};
+use crate::protection::enforce::levels::{GroupMeter, HostMeter, NodesMeter};
 use crate::protection::enforce::process_meter::ProcessMeter;
 use crate::protection::guard::alerts::FiringAlert;
 use crate::protection::plan::victim::Roster;
-use crate::protection::policy::{Aged, Escalation, Members, Reading};
+use crate::protection::policy::{Aged, ByResource, Escalation, Members, Reading};
 use crate::protection::status::Unfit;
 use crate::protection::types::scope::Scope;
 
@@ -83,6 +83,8 @@ pub struct JobInput {
     pub scope: Option<Scope>,
     /// The meter of its cgroup's limits, where it has changed; `Some(None)` where there is none any more.
     pub meter: Option<Option<GroupMeter>>,
+    /// The meter of the NUMA nodes that it may use, where these have changed; `Some(None)` where it may use all of them.
+    pub nodes: Option<Option<NodesMeter>>,
     /// The meter of its processes, where they have changed and the target limits their memory.
     pub processes: Option<ProcessMeter>,
     /// What the sampler knows of it.
@@ -100,10 +102,10 @@ pub struct SamplerReadings {
     pub allocator: SampledReading,
     /// The forecast; absent where no analyzer observes the job.
     pub forecast: Option<Option<Tte>>,
-    /// The predicted fall of the memory that is left, by resource; absent where no analyzer observes the job.
-    pub falls: Option<[Option<f64>; 4]>,
-    /// The memory that saving a checkpoint takes, as the job predicts, by resource.
-    pub save: [Option<Bytes>; 4],
+    /// The predicted fall of the memory that is left; absent where no analyzer observes the job.
+    pub falls: Option<ByResource<Option<f64>>>,
+    /// The memory that saving a checkpoint takes, as the job predicts.
+    pub save: ByResource<Option<Bytes>>,
     /// The memory that the end of its victims gives back, in bytes; absent where it has no process.
     pub gives: Option<Bytes>,
     /// Growth of its own memory in bytes per second; absent where that is unknown.
@@ -127,6 +129,7 @@ impl GuardInput {
                 new.escalation = new.escalation.take().or_else(|| old.escalation.take());
                 new.scope = new.scope.take().or_else(|| old.scope.take());
                 new.meter = new.meter.take().or_else(|| old.meter.take());
+                new.nodes = new.nodes.take().or_else(|| old.nodes.take());
                 new.processes = new.processes.take().or_else(|| old.processes.take());
             }
         }

@@ -18,6 +18,7 @@ use super::users;
 use crate::host::capability;
 use crate::host::cgroup::{self, Hierarchy};
 use crate::host::numa::{self, GpuNode};
+use crate::host::process::ProcRoot;
 use crate::host::roots::Roots;
 use crate::model::facts::{Facts, Membership, ProcessRow, ProcessTable};
 use crate::model::ids::{ProcessKey, WorkloadKey};
@@ -49,6 +50,7 @@ pub struct InputBuilder {
     only: Option<u32>,
     hierarchy: Option<Hierarchy>,
     roots: Roots,
+    proc: ProcRoot,
     /// The NUMA nodes that the guard's meter of the host leaves out.
     gpu_nodes: Vec<GpuNode>,
     /// Whether GPUs use the memory of the host. It stays so: a GPU that does not answer says nothing else.
@@ -114,6 +116,7 @@ impl InputBuilder {
             only,
             hierarchy,
             roots: roots.clone(),
+            proc: ProcRoot::new(roots.proc.clone()),
             host: HostMeter::open(&roots.proc, &gpu_nodes)
                 .and_then(|meter| meter.read())
                 .ok()
@@ -150,6 +153,9 @@ impl InputBuilder {
             return None;
         }
         let table = known.unwrap_or(&nobody);
+        self.proc.begin_sample();
+        // Without it, no job is known to be bound to some NUMA nodes.
+        let _ = self.proc.connect();
         let jobs = self.jobs(table, facts);
         let busy = |place: usize| {
             report.slots.get(place).and_then(Option::as_ref).is_some_and(|slot| {
@@ -360,6 +366,7 @@ impl InputBuilder {
         };
         let common = common.as_ref().map(Label::as_str);
         let meter = self.meter(job, common.or_else(|| victim::root_group(processes)));
+        let nodes = self.nodes_meter(job, processes, facts.memory_nodes);
         let own = self.process_meter(job, target, processes);
         let watched = |resource: Resource| target.limits.levels[resource.place()].is_some();
         let pids: BTreeSet<u32> = members.iter().map(|key| key.pid).collect();
@@ -373,6 +380,7 @@ impl InputBuilder {
             group: common,
             gpus: gpus.into_iter().collect(),
             host: watched(Resource::Host),
+            nodes: watched(Resource::Nodes),
             gpu: watched(Resource::Gpu),
             allocator: watched(Resource::Allocator),
         };
@@ -397,6 +405,7 @@ impl InputBuilder {
             }),
             scope: scope.filter(|_| changed),
             meter,
+            nodes,
             processes: own,
             sampled: SamplerReadings {
                 members: Some(Members { count, catching: None }),

@@ -8,7 +8,9 @@ use super::input::{JobNames, SLOTS};
 use crate::model::fair;
 use crate::model::ids::WorkloadKey;
 use crate::model::label::Label;
+use crate::model::node_set::NodeSet;
 use crate::model::time::Timestamp;
+use crate::model::units::Bytes;
 use crate::protection::enforce::process_set::ProcessSet;
 use crate::protection::types::scope::Scope;
 use crate::protection::types::step::Group;
@@ -49,6 +51,8 @@ pub(super) struct JobSlot {
     pub(super) scope: Option<Scope>,
     /// The cgroup whose limits are read.
     pub(super) group: Option<Group>,
+    /// The NUMA nodes whose memory is read, and the memory in their pools of huge pages.
+    pub(super) nodes: Option<(NodeSet, Bytes)>,
     /// The processes whose memory is read, by the target's own limit.
     pub(super) metered: BTreeSet<crate::model::ids::ProcessKey>,
     /// The exact readings of it; absent where the target has no limit of its own.
@@ -173,6 +177,7 @@ impl JobSlots {
             begun: false,
             scope: None,
             group: None,
+            nodes: None,
             metered: BTreeSet::new(),
             set: None,
             names: Arc::default(),

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use self::checkpoint_request::CheckpointRequest;
 pub(super) use self::progress::PlanProgress;
-use self::readings::CgroupReadings;
+use self::readings::{CgroupReadings, NodeReadings};
 pub(super) use self::readings::{HostLimits, oldest, reading_with_rates};
 pub(super) use self::steps::{AWAIT_CHECKPOINT, AWAIT_END, PendingStep};
 use self::steps::{Freeze, PendingSteps};
@@ -23,7 +23,7 @@ use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::options::target::Victims;
 use crate::protection::plan::victim::{MOST, Roster};
-use crate::protection::policy::{Aged, Members, Observed, Reading, State};
+use crate::protection::policy::{Aged, Levels, Limits, Members, Observed, Reading, Resource, State};
 
 /// The job in one slot.
 #[derive(Debug)]
@@ -47,6 +47,8 @@ pub(super) struct JobState {
     sampled_at: Timestamp,
     /// The limits of its cgroup.
     pub(super) cgroup: CgroupReadings,
+    /// The NUMA nodes that it may use.
+    pub(super) nodes: NodeReadings,
     /// The checkpoint request of the incident.
     pub(super) checkpoint: CheckpointRequest,
     /// Whether its cgroup is frozen.
@@ -79,6 +81,7 @@ impl JobState {
             sampled: SamplerReadings::default(),
             sampled_at: at,
             cgroup: CgroupReadings::default(),
+            nodes: NodeReadings::default(),
             checkpoint: CheckpointRequest::default(),
             freeze: Freeze::default(),
             verification: Verification::default(),
@@ -96,6 +99,9 @@ impl JobState {
         std::mem::swap(&mut self.names, &mut input.names);
         if let Some(meter) = &mut input.meter {
             self.cgroup.replace_meter(meter);
+        }
+        if let Some(meter) = &mut input.nodes {
+            self.nodes.replace_meter(meter);
         }
         if input.processes.is_some() {
             self.cgroup.replace_process_meter(&mut input.processes);
@@ -153,14 +159,21 @@ impl JobState {
         let age = now.since(self.sampled_at);
         let catching = self.checkpoint.catching;
         Observed {
-            readings: [own(host), own(self.cgroup.timed()), gpu.reading(age), allocator.reading(age)],
-            absent: [
-                false,
-                self.cgroup.unlimited(),
-                gpu == SampledReading::Absent,
-                allocator == SampledReading::Absent,
-            ],
+            readings: Resource::ALL.map(|resource| match resource {
+                Resource::Gpu => gpu.reading(age),
+                Resource::Allocator => allocator.reading(age),
+                _ => own(self.timed(resource, host)),
+            }),
+            absent: Resource::ALL.map(|resource| match resource {
+                Resource::Host => false,
+                Resource::Cgroup => self.cgroup.unlimited(),
+                Resource::Gpu => gpu == SampledReading::Absent,
+                Resource::Allocator => allocator == SampledReading::Absent,
+                Resource::Nodes => self.nodes.nodes().is_none(),
+                Resource::High => self.cgroup.high().is_none(),
+            }),
             groups: self.cgroup.groups(),
+            nodes: self.nodes.nodes(),
             save,
             forecast: forecast.map(|forecast| Aged::of(forecast, age)),
             falls: falls.map(|falls| Aged::of(falls, age)),
@@ -184,11 +197,40 @@ impl JobState {
         }
     }
 
-    /// What the end of the job's victims gives back: what the sampler knows, and where the job has a cgroup of its own, at most the
-    /// anonymous memory that the kernel counts there.
+    /// The newest reading of a resource that the guard reads itself; `host` is that of the host.
+    fn timed(&self, resource: Resource, host: Option<(Timestamp, Reading)>) -> Option<(Timestamp, Reading)> {
+        match resource {
+            Resource::Host => host,
+            Resource::Cgroup => self.cgroup.timed(),
+            Resource::Nodes => self.nodes.timed(),
+            Resource::High => self.cgroup.high(),
+            // These readings change only with a frame.
+            Resource::Gpu | Resource::Allocator => None,
+        }
+    }
+
+    /// The same without its time.
+    pub(super) fn reading(&self, resource: Resource, host: Option<(Timestamp, Reading)>) -> Option<Reading> {
+        self.timed(resource, host).map(|(_, reading)| reading)
+    }
+
+    /// Whether a hard level of these limits is reached, by what the guard reads itself.
+    pub(super) fn is_hard(&self, limits: &Limits, host: Option<(Timestamp, Reading)>) -> bool {
+        let reached = |(resource, levels): (Resource, &Levels)| {
+            self.reading(resource, host)
+                .zip(levels.hard)
+                .is_some_and(|(reading, hard)| reading.is_within(hard))
+        };
+        limits.watched().any(reached)
+    }
+
+    /// What the end of the job's victims gives back: what the sampler knows, and at most the anonymous memory that the kernel counts in
+    /// the cgroup of all its processes, and the memory of these with shared pages once. The sum of resident memory counts pages that
+    /// processes share for each.
     pub(super) fn gives(&self) -> Option<Bytes> {
-        let of_group = self.roster.group.as_ref().and_then(|_| self.cgroup.anonymous());
-        of_group.into_iter().chain(self.sampled.gives).min()
+        let sampled = self.sampled.gives?;
+        let bounds = self.cgroup.anonymous().into_iter().chain(self.cgroup.own_used());
+        Some(bounds.fold(sampled, Bytes::min))
     }
 
     /// Whether the end of victims is to be awaited and no step awaits it: the last attempt failed a second ago or more.

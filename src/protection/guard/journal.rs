@@ -12,7 +12,7 @@ use crate::model::time::Timestamp;
 use crate::model::units::Unit as _;
 use crate::protection::options::target::Target;
 use crate::protection::plan::victim::Roster;
-use crate::protection::policy::{self, Conditions, Mode, Observed, Reason, Resource, Transition};
+use crate::protection::policy::{self, ByResource, Conditions, Mode, Observed, Reason, Resource, Transition};
 pub use crate::protection::record::ledger::CompletedStep;
 use crate::protection::record::ledger::{Ledger, LoggedTransition};
 use crate::protection::record::{Memory, Records, SharedFlight};
@@ -139,7 +139,7 @@ impl Journal for GuardJournal {
         let known = self.targets.get(moved.target).zip(self.policies.get(moved.target));
         let Some((target, policy)) = known else { return };
         let none = Reading { what: "", value: None, threshold: None, age_seconds: None };
-        let mut readings = [none; 6];
+        let mut readings = [none; Resource::ALL.len() + 2];
         let count = read(target, moved, &mut readings);
         let reading = transition.reason.resource().and_then(|resource| moved.observed.reading(resource));
         self.ledger.moved(&LoggedTransition {
@@ -258,10 +258,16 @@ fn sample(at: Timestamp, subject: &Label, reading: Option<policy::Reading>) -> S
 }
 
 /// The readings that a transition is based on, for the audit log; returns their number.
-fn read(target: &Target, moved: &JobTransition, out: &mut [Reading; 6]) -> usize {
+fn read(target: &Target, moved: &JobTransition, out: &mut [Reading; Resource::ALL.len() + 2]) -> usize {
     let observed = &moved.observed;
-    const WHAT: [&str; 4] =
-        ["host_headroom_bytes", "limit_headroom_bytes", "gpu_headroom_bytes", "allocator_headroom_bytes"];
+    const WHAT: ByResource<&str> = [
+        "host_headroom_bytes",
+        "limit_headroom_bytes",
+        "gpu_headroom_bytes",
+        "allocator_headroom_bytes",
+        "numa_nodes_headroom_bytes",
+        "memory_high_headroom_bytes",
+    ];
     let mut count = 0;
     for (resource, levels) in target.limits.watched() {
         let reading = observed.reading(resource);

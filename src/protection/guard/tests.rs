@@ -280,6 +280,7 @@ impl World {
             roster: Roster::new(&processes, self.targets[0].victims, None).into(),
             scope: first.then(scope),
             meter: first.then(meter),
+            nodes: None,
             processes: None,
             sampled: SamplerReadings {
                 members: Some(Members { count, catching: None }),

@@ -8,7 +8,7 @@ use super::target;
 use super::target::{Selector, Target};
 use crate::model::setting::Settings;
 use crate::model::units::Amount;
-use crate::protection::policy::{Limits, Mode, Rung};
+use crate::protection::policy::{ByResource, Limits, Mode, Rung};
 use crate::protection::types::step::ServiceAddress;
 
 /// Maximum number of targets, for which the guard has room.
@@ -133,8 +133,8 @@ fn outside(target: &Target, complain: ReportProblem<'_>) {
 }
 
 fn in_order(limits: &Limits, complain: ReportProblem<'_>) {
-    /// By [`Resource::place`].
-    const KEYS: [&str; 4] = ["host.hard", "cgroup_headroom.hard", "gpu.hard", "allocator.hard"];
+    const KEYS: ByResource<&str> =
+        ["host.hard", "cgroup_headroom.hard", "gpu.hard", "allocator.hard", "numa_nodes.hard", "memory_high"];
     for (resource, levels) in limits.watched() {
         let upside_down = match (levels.soft, levels.hard) {
             (Amount::Bytes(soft), Some(Amount::Bytes(hard))) => hard >= soft,

@@ -79,6 +79,13 @@ crate::options! {
         /// Levels of the memory left below the smallest limit on the path of the target's cgroup, or below `memory_limit`;
         /// page cache counts as left.
         cgroup_headroom: CgroupHeadroom;
+        /// Levels of the available memory of the NUMA nodes that the cpuset of the job allows, where these are not all: the kernel ends
+        /// a process that finds no memory there, whatever is free on other nodes.
+        numa_nodes: NumaNodes;
+        /// Memory left below the smallest `memory.high` on the path of the target's cgroup at or below which a checkpoint is requested,
+        /// as a size or a percentage of it; page cache and swap count as left, and empty disables the level. Above `memory.high` the
+        /// kernel throttles processes and ends none, and neither does this level.
+        memory_high: Option<Amount> = "5%";
         /// Levels of the free memory of the fullest GPU that the target uses. Disabled by default, because frameworks
         /// reserve nearly all GPU memory.
         gpu: Left;
@@ -151,6 +158,16 @@ crate::options! {
         /// Memory left below the cgroup limit at or below which the target's processes are killed immediately, as a size
         /// or a percentage of the limit; empty disables the level.
         hard: Option<Amount> = "3%";
+    }
+
+    /// Levels of NUMA nodes.
+    pub(super) struct NumaNodes {
+        /// Available memory of the nodes at or below which the escalation begins, as a size or a percentage of their total; empty
+        /// disables the level.
+        soft: Option<Amount> = "5%";
+        /// Available memory of the nodes at or below which the target's processes are killed immediately, as a size or a percentage
+        /// of their total; empty disables the level.
+        hard: Option<Amount> = "2%";
     }
 
     /// Levels of other memory.

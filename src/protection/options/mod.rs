@@ -162,7 +162,7 @@ fn limits(keys: &keys::Target, most: Mode, frame_age: Duration) -> Limits {
     // A written soft level may be below the hard one of a pool.
     let has_default = keys.host.soft == Some(HostLevel::Default);
     let trigger = |max_state, max_age| Trigger { max_state, max_age };
-    let keys::Target { cgroup_headroom, gpu, allocator, forecast, alert, checkpoint, .. } = keys;
+    let keys::Target { cgroup_headroom, gpu, allocator, numa_nodes, forecast, alert, checkpoint, .. } = keys;
     Limits {
         mode: keys.mode.unwrap_or(most).min(most),
         max_state: keys.max_state,
@@ -171,6 +171,8 @@ fn limits(keys: &keys::Target, most: Mode, frame_age: Duration) -> Limits {
             levels(cgroup_headroom.soft, cgroup_headroom.hard, OWN_AGE),
             levels(gpu.soft, gpu.hard, frame_age),
             levels(allocator.soft, allocator.hard, frame_age),
+            levels(numa_nodes.soft, numa_nodes.hard, OWN_AGE),
+            levels(keys.memory_high, None, OWN_AGE),
         ],
         of_pool: host_levels(if has_default { OF_POOL } else { DEFAULT }),
         swap: keys.swap,

@@ -13,7 +13,7 @@ use crate::model::label::Label;
 use crate::model::names::named;
 use crate::model::pattern;
 use crate::model::units::{Amount, Bytes};
-use crate::protection::policy::{Limits, Mode, Rung, Trigger};
+use crate::protection::policy::{Limits, Mode, Resource, Rung, Trigger};
 use crate::protection::types::step::{Acknowledgement, Hook, SignalNumber};
 
 /// The pattern that selects a target's processes, with the wildcards `*` and `?`.
@@ -163,9 +163,11 @@ impl fmt::Display for Target {
         let levels = |hard: bool| {
             let levels = self.limits.watched().filter_map(|(resource, levels)| {
                 let amount = if hard { levels.hard? } else { levels.soft };
-                Some(match resource.label() {
-                    "cgroup" => format!("{amount} of its limit"),
-                    label => format!("{amount} of {label} memory"),
+                Some(match resource {
+                    Resource::Cgroup => format!("{amount} of its limit"),
+                    Resource::High => format!("{amount} of memory.high"),
+                    Resource::Nodes => format!("{amount} of its NUMA nodes"),
+                    _ => format!("{amount} of {} memory", resource.label()),
                 })
             });
             levels.collect::<Vec<_>>().join(" or ")

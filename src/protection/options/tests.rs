@@ -82,9 +82,8 @@ fn every_mistake_has_its_line() {
             f:25: protection.targets[4].cgroup_headroom.hard: is not below `soft`, so the job would be killed before a checkpoint is requested
             f:26: protection.targets[4].hook.program: `bin/x` is not an absolute path
             f:27: protection.targets[4].webhook: `localhost` has no scheme; write http:// or https:// before it
-            f:28: protection.targets[4].pauze: unknown key; known here: name, mode, workload, cgroup, allow_users, victims, max_state, host, memory_limit, cgroup_headroom, gpu, allocator, swap, hysteresis, for, clear_for, forecast, leak, alert, hook, raise, freeze, checkpoint, term_grace, kill_margin, verify_timeout, cooldown, max_kills_per_hour, hard_ignores_limits, webhook
+            f:28: protection.targets[4].pauze: unknown key; known here: name, mode, workload, cgroup, allow_users, victims, max_state, host, memory_limit, cgroup_headroom, numa_nodes, memory_high, gpu, allocator, swap, hysteresis, for, clear_for, forecast, leak, alert, hook, raise, freeze, checkpoint, term_grace, kill_margin, verify_timeout, cooldown, max_kills_per_hour, hard_ignores_limits, webhook
             f:29: protection.targets[5].name: is empty
-            f:31: protection.targets[5].host.soft: is empty, and nothing else is watched either
             f:33: protection.targets[5].forecast.warn_within: is shorter than forecast.soft_within
             f:34: protection.targets[5].hook.wait: is set without a hook, `freeze` or `raise`; set hook.program
             f:35: protection.targets[5].webhook: `ftp://chat` has no scheme; write http:// or https:// before it"#]],
@@ -135,10 +134,10 @@ fn a_policy_is_a_sentence() {
     .unwrap();
     let sentences: Vec<String> = protection.targets.iter().map(ToString::to_string).collect();
     expect![[r#"
-        train (enforce): workload train-* of ada, 1007. When 5 % of host memory or 10 % of its limit is left for 2 s, or exhaustion is predicted within 90 s (up to checkpoint): run /usr/local/bin/save; request a checkpoint by SIGUSR1, time limit 1 min (10 min while saving); send SIGTERM, once memory has fallen halfway to the hard level or exhaustion is predicted within 90 s, time limit 10 s; send SIGKILL to the whole target, immediately when 2 % of host memory or 3 % of its limit is left; at most 3 times per hour.
-        gentle (observe): cgroup /slurm/uid_*/job_* of bob. When 2.0 GiB of its limit is left for 500 ms, or exhaustion is predicted within 90 s: request a checkpoint by SIGUSR1, time limit 1 min (10 min while saving); nothing beyond state checkpoint; at most 3 times per hour.
-        alerted (enforce): workload y of bob. When the alert alertname=Leak fires for this job: request a checkpoint by SIGUSR1, time limit 1 min (10 min while saving); nothing beyond state checkpoint; at most 3 times per hour.
-        any (enforce): workload z of bob. When the alert alertname=Leak fires for any job: request a checkpoint by SIGUSR1, time limit 1 min (10 min while saving); nothing beyond state checkpoint; at most 3 times per hour."#]].assert_eq(&sentences.join("\n"));
+        train (enforce): workload train-* of ada, 1007. When 5 % of host memory or 10 % of its limit or 5 % of its NUMA nodes or 5 % of memory.high is left for 2 s, or exhaustion is predicted within 90 s (up to checkpoint): run /usr/local/bin/save; request a checkpoint by SIGUSR1, time limit 1 min (10 min while saving); send SIGTERM, once memory has fallen halfway to the hard level or exhaustion is predicted within 90 s, time limit 10 s; send SIGKILL to the whole target, immediately when 2 % of host memory or 3 % of its limit or 2 % of its NUMA nodes is left; at most 3 times per hour.
+        gentle (observe): cgroup /slurm/uid_*/job_* of bob. When 2.0 GiB of its limit or 5 % of its NUMA nodes or 5 % of memory.high is left for 500 ms, or exhaustion is predicted within 90 s: request a checkpoint by SIGUSR1, time limit 1 min (10 min while saving); nothing beyond state checkpoint; at most 3 times per hour.
+        alerted (enforce): workload y of bob. When 5 % of its NUMA nodes or 5 % of memory.high is left for 2 s, or the alert alertname=Leak fires for this job: request a checkpoint by SIGUSR1, time limit 1 min (10 min while saving); nothing beyond state checkpoint; at most 3 times per hour.
+        any (enforce): workload z of bob. When 5 % of its NUMA nodes or 5 % of memory.high is left for 2 s, or the alert alertname=Leak fires for any job: request a checkpoint by SIGUSR1, time limit 1 min (10 min while saving); nothing beyond state checkpoint; at most 3 times per hour."#]].assert_eq(&sentences.join("\n"));
 }
 
 #[test]

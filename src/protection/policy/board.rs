@@ -5,11 +5,12 @@
 
 use super::condition::{Condition, Truth};
 use super::escalation::Escalation;
-use super::gate::Gate;
+use super::gate::{Futile, Gate};
 use super::observed::{Observed, Resource};
 use super::rate::Rate;
 use super::transition::{Mode, Reason, Transition};
 use crate::model::limited_groups::LimitedGroups;
+use crate::model::node_set::NodeSet;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::types::rung::State;
@@ -34,16 +35,23 @@ pub struct UsedUp {
     pub host: bool,
 }
 
+/// What the end of a job gives back, and to which limits.
+#[derive(Clone, Copy, Debug)]
+struct Gives {
+    bytes: Bytes,
+    groups: LimitedGroups,
+    nodes: Option<NodeSet>,
+}
+
 /// All escalations of the host.
 #[derive(Clone, Debug)]
 pub struct Board {
     slots: Vec<Option<Occupied>>,
     /// The growth of the jobs, as last observed.
     growth: Vec<Option<f64>>,
-    /// What the end of the jobs gives back, as last observed, and the limited cgroups that it counts towards.
-    gives: Vec<Option<(Bytes, LimitedGroups)>>,
-    /// The host's memory and a cgroup limit of which the end of a job gave nothing back, while the shortage lasts.
-    futile: (bool, Option<u64>),
+    /// What the end of the jobs gives back, as last observed.
+    gives: Vec<Option<Gives>>,
+    futile: Futile,
     /// By target, over all its jobs.
     rates: Vec<Rate>,
     host: Rate,
@@ -58,7 +66,7 @@ impl Board {
             slots: vec![None; slots],
             growth: vec![None; slots],
             gives: vec![None; slots],
-            futile: (false, None),
+            futile: Futile::default(),
             rates,
             host: Rate::new(host, slots),
         }
@@ -127,22 +135,27 @@ impl Board {
     }
 
     /// What the other slots leave for this one: whether another job is terminating within its time limit, so that memory
-    /// will be freed, also below the limit of the cgroup `least`. In mode observe none is.
-    fn gate(&self, but: usize, now: Timestamp, least: Option<u64>, left: u32) -> Gate {
+    /// will be freed, also below the limit of its cgroup with the least room. In mode observe none is.
+    fn gate(&self, but: usize, now: Timestamp, observed: &Observed, left: u32) -> Gate {
+        let (least, nodes) = (observed.groups.least(), observed.nodes);
         let mut gate = Gate { left, ..Gate::OPEN };
-        gate.host.futile = self.futile.0;
-        gate.limit.futile = least.is_some() && self.futile.1 == least;
+        gate.host.futile = self.futile.host;
+        gate.limit.futile = least.is_some() && self.futile.group == least;
+        gate.nodes.futile = nodes.is_some() && self.futile.nodes == nodes;
         let of = self.slots[but].as_ref().map(|own| own.target);
         for (place, slot) in self.slots.iter().enumerate() {
             let Some(Occupied { escalation, target, .. }) = slot else { continue };
             let mode = escalation.limits().mode;
-            if let Some((bytes, groups)) = self.gives[place].filter(|_| mode == Mode::Enforce || place == but)
-            {
+            if let Some(gives) = self.gives[place].filter(|_| mode == Mode::Enforce || place == but) {
+                let Gives { bytes, groups, nodes: its } = gives;
                 if escalation.limits().levels[Resource::Host.place()].is_some() {
                     gate.host.add(bytes);
                 }
                 if least.is_some_and(|least| groups.contain(least)) {
                     gate.limit.add(bytes);
+                }
+                if nodes.zip(its).is_some_and(|(nodes, its)| its.and(nodes) == its) {
+                    gate.nodes.add(bytes);
                 }
             }
             let asked = matches!(escalation.state(), State::Soft | State::Checkpoint);
@@ -162,21 +175,29 @@ impl Board {
         let occupied = self.slots[slot].as_ref()?;
         let max_age = occupied.escalation.limits().forecast.max_age;
         self.growth[slot] = observed.growth.filter(|growth| growth.age <= max_age).map(|growth| growth.value);
-        self.gives[slot] = observed.gives.map(|gives| (gives, observed.groups));
-        let gate = self.gate(slot, now, observed.groups.least(), of_target.min(of_host));
+        let Observed { groups, nodes, .. } = *observed;
+        self.gives[slot] = observed.gives.map(|bytes| Gives { bytes, groups, nodes });
+        let gate = self.gate(slot, now, observed, of_target.min(of_host));
         let Occupied { target, user, escalation } = self.slots.get_mut(slot)?.as_mut()?;
         let transition = escalation.step(now, observed, gate);
         let over = |resource| escalation.conditions().get(Condition::levels(resource).0) == Truth::NotMet;
         if over(Resource::Host) {
-            self.futile.0 = false;
+            self.futile.host = false;
         }
         if over(Resource::Cgroup) {
-            self.futile.1.take_if(|group| observed.groups.least() == Some(*group));
+            self.futile.group.take_if(|group| groups.least() == Some(*group));
+        }
+        if over(Resource::Nodes) {
+            self.futile.nodes.take_if(|known| nodes == Some(*known));
         }
         let transition = transition?;
         if transition.reason == Reason::NotBack {
-            let (host, group) = escalation.futile();
-            self.futile = (self.futile.0 || host, group.or(self.futile.1));
+            let Futile { host, group, nodes } = escalation.futile();
+            self.futile = Futile {
+                host: self.futile.host || host,
+                group: group.or(self.futile.group),
+                nodes: nodes.or(self.futile.nodes),
+            };
         }
         if transition.counts {
             let enforces = escalation.limits().mode == Mode::Enforce;
@@ -464,14 +485,75 @@ mod tests {
     }
 
     #[test]
+    fn full_numa_nodes_end_only_a_job_that_may_use_no_other() {
+        let now = Timestamp::from_secs(100);
+        // Each slot: the nodes of the job, and the GiB that its end gives back where one is lacking.
+        let moves = |jobs: [(&str, u64); 2]| {
+            let mut board = Board::new(2, [3, 3], 5);
+            let mut moves = Vec::new();
+            // Both are known before one is judged.
+            for second in 0..2 {
+                for (slot, (nodes, gives)) in jobs.into_iter().enumerate() {
+                    let mut limits = limits();
+                    limits.levels.swap(Resource::Cgroup.place(), Resource::Nodes.place());
+                    if second == 0 {
+                        let escalation = Escalation::new(limits, now);
+                        board.set_slot(slot, Some(Occupied { target: slot, user: Some(7), escalation }));
+                    }
+                    let left = if second == 0 { 8 * GIB } else { GIB };
+                    let mut observed = short();
+                    observed.readings = Default::default();
+                    observed.readings[Resource::Nodes.place()] =
+                        Some(Aged::now(Reading::of(Room::new(Bytes::new(left), Bytes::new(8 * GIB)))));
+                    observed.nodes = NodeSet::of_list(nodes.as_bytes());
+                    observed.gives = Some(Bytes::new(gives * GIB));
+                    let at = now.plus(Duration::from_secs(second * 10));
+                    moves.push(board.step(slot, at, &observed).map(|moved| (moved.to, moved.reason)));
+                }
+            }
+            [moves[2], moves[3]]
+        };
+        let [near, useless] =
+            [Reason::Near, Reason::WouldNotHelp].map(|why| Some((State::Warn, why(Resource::Nodes))));
+        assert_eq!(moves([("1", 2), ("1", 2)]), [near, near]);
+        assert_eq!(moves([("1", 1), ("1", 1)]), [near, near], "together they give back what is lacking");
+        assert_eq!(moves([("1", 1), ("0", 1)]), [useless, useless], "each has nodes of its own");
+        assert_eq!(
+            moves([("1", 1), ("0-1", 1)]),
+            [useless, near],
+            "the memory of the second may be on another node"
+        );
+    }
+
+    #[test]
+    fn a_throttled_job_is_asked_to_save_and_not_ended() {
+        let mut now = Timestamp::from_secs(100);
+        let mut limits = limits();
+        limits.levels.swap(Resource::Cgroup.place(), Resource::High.place());
+        let levels = limits.levels[Resource::High.place()].as_mut().unwrap();
+        levels.hard = None;
+        let mut board = Board::new(1, [3], 5);
+        let escalation = Escalation::new(limits, now);
+        board.set_slot(0, Some(Occupied { target: 0, user: Some(7), escalation }));
+        let mut observed = short();
+        observed.readings.swap(Resource::Cgroup.place(), Resource::High.place());
+        let mut moves = Vec::new();
+        for _ in 0..3_600 {
+            now = now.plus(Duration::from_secs(1));
+            moves.extend(board.step(0, now, &observed).map(|moved| moved.to));
+        }
+        assert_eq!(moves, [State::Warn, State::Soft, State::Checkpoint]);
+    }
+
+    #[test]
     fn a_limit_that_went_with_the_victims_is_not_reported_as_recovered() {
         let mut now = Timestamp::from_secs(100);
         let mut board = Board::new(1, [3], 5);
         let escalation = Escalation::new(limits(), now);
         board.set_slot(0, Some(Occupied { target: 0, user: Some(7), escalation }));
-        let gone = Observed { alive: Some(0), readings: [None; 4], ..short() };
+        let gone = Observed { alive: Some(0), readings: Default::default(), ..short() };
         let gone = Observed { members: Some(Aged::now(Members { count: 0, catching: None })), ..gone };
-        let absent = [false, true, true, true];
+        let absent = Resource::ALL.map(|resource| resource != Resource::Host);
         let mut moves = Vec::new();
         for observed in [short(), gone, Observed { absent, ..gone }] {
             now = now.plus(Duration::from_millis(100));

@@ -67,6 +67,12 @@ named! {
         AllocatorSoft = "allocator_soft",
         /// The allocator's headroom is below the hard level.
         AllocatorHard = "allocator_hard",
+        /// The headroom of the NUMA nodes that the job may use is below the soft level.
+        NodesSoft = "numa_nodes_soft",
+        /// The headroom of these nodes is below the hard level.
+        NodesHard = "numa_nodes_hard",
+        /// The headroom below `memory.high` is below the soft level.
+        HighSoft = "memory_high_soft",
         /// Exhaustion is predicted within `warn_within`.
         ForecastWarn = "forecast_warn",
         /// Exhaustion is predicted within `soft_within`.
@@ -109,20 +115,29 @@ named! {
 }
 
 impl Condition {
-    /// The soft and the hard condition of a resource.
-    pub const fn levels(resource: Resource) -> (Self, Self) {
+    /// The soft and the hard condition of a resource; no hard one where no level of it ends a job.
+    pub const fn levels(resource: Resource) -> (Self, Option<Self>) {
         match resource {
-            Resource::Host => (Self::HostSoft, Self::HostHard),
-            Resource::Cgroup => (Self::CgroupSoft, Self::CgroupHard),
-            Resource::Gpu => (Self::GpuSoft, Self::GpuHard),
-            Resource::Allocator => (Self::AllocatorSoft, Self::AllocatorHard),
+            Resource::Host => (Self::HostSoft, Some(Self::HostHard)),
+            Resource::Cgroup => (Self::CgroupSoft, Some(Self::CgroupHard)),
+            Resource::Gpu => (Self::GpuSoft, Some(Self::GpuHard)),
+            Resource::Allocator => (Self::AllocatorSoft, Some(Self::AllocatorHard)),
+            Resource::Nodes => (Self::NodesSoft, Some(Self::NodesHard)),
+            Resource::High => (Self::HighSoft, None),
         }
     }
 }
 
 /// The truth of every condition at one step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conditions([Truth; Condition::ALL.len()]);
+
+impl Default for Conditions {
+    /// No condition is evaluated.
+    fn default() -> Self {
+        Self([Truth::Unasked; Condition::ALL.len()])
+    }
+}
 
 impl Conditions {
     /// The truth of a condition.

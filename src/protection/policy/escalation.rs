@@ -9,10 +9,10 @@ mod request;
 use std::time::Duration;
 
 use super::condition::{Condition, Conditions, Truth};
-use super::gate::Gate;
+use super::gate::{Futile, Gate};
 use super::judge::{Judged, judge};
 use super::limits::Limits;
-use super::observed::{Observed, Resource};
+use super::observed::{ByResource, Observed, Resource};
 use super::transition::{Reason, Transition};
 use crate::model::checkpoint::CheckpointState;
 use crate::model::limited_groups::LimitedGroups;
@@ -46,8 +46,8 @@ struct Incident {
     resource: Option<Resource>,
     /// The limited cgroups of the job when it was last sent SIGTERM or SIGKILL.
     groups: LimitedGroups,
-    /// What was left when it was first sent one of them, by [`Resource::place`], and what its end was to give back, in bytes.
-    left_then: [Option<Bytes>; 4],
+    /// What was left when it was first sent one of them, and what its end was to give back, in bytes.
+    left_then: ByResource<Option<Bytes>>,
     gives_then: Bytes,
 }
 
@@ -82,7 +82,7 @@ pub struct Escalation {
     /// Whether a kill was decided in the last step that could not begin.
     kill_waits: bool,
     /// The resources of which the end of its last victims gave nothing back.
-    futile: (bool, Option<u64>),
+    futile: Futile,
     /// Whether the limits are those of a pool.
     is_pool: bool,
     conditions: Conditions,
@@ -104,7 +104,7 @@ impl Escalation {
             asked: None,
             withheld: false,
             kill_waits: false,
-            futile: (false, None),
+            futile: Futile::default(),
             is_pool: false,
             conditions: Conditions::default(),
             limits,
@@ -132,8 +132,8 @@ impl Escalation {
         &self.conditions
     }
 
-    /// The resources of which the end of its last victims gave nothing back: the host's memory, and a cgroup limit.
-    pub const fn futile(&self) -> (bool, Option<u64>) {
+    /// The resources of which the end of its last victims gave nothing back.
+    pub const fn futile(&self) -> Futile {
         self.futile
     }
 

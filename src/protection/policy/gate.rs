@@ -1,6 +1,7 @@
 //! What one escalation may do beside the others.
 
 use super::observed::Resource;
+use crate::model::node_set::NodeSet;
 use crate::model::units::{Bytes, real};
 
 /// What the other escalations of the host leave for this one.
@@ -18,6 +19,8 @@ pub struct Gate {
     pub host: Givers,
     /// The same of the jobs below the cgroup limit that leaves this job the least memory.
     pub limit: Givers,
+    /// The same of the jobs that may use no other NUMA nodes than this one.
+    pub nodes: Givers,
 }
 
 /// Jobs that may be ended for one shortage.
@@ -47,6 +50,17 @@ impl Givers {
     }
 }
 
+/// The resources of which the end of a job gave nothing back, while their shortage lasts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Futile {
+    /// The host's memory.
+    pub host: bool,
+    /// The limit of a cgroup, by its inode.
+    pub group: Option<u64>,
+    /// The memory of these NUMA nodes.
+    pub nodes: Option<NodeSet>,
+}
+
 impl Gate {
     /// No other escalation.
     pub const OPEN: Self = Self {
@@ -56,6 +70,7 @@ impl Gate {
         left: u32::MAX,
         host: Givers { jobs: 0, bytes: Bytes::ZERO, futile: false },
         limit: Givers { jobs: 0, bytes: Bytes::ZERO, futile: false },
+        nodes: Givers { jobs: 0, bytes: Bytes::ZERO, futile: false },
     };
 
     /// The jobs that may be ended for a resource; absent where others do not share it.
@@ -63,16 +78,17 @@ impl Gate {
         match resource {
             Resource::Host => Some(&self.host),
             Resource::Cgroup => Some(&self.limit),
-            Resource::Gpu | Resource::Allocator => None,
+            Resource::Nodes => Some(&self.nodes),
+            Resource::Gpu | Resource::Allocator | Resource::High => None,
         }
     }
 
     /// Whether another job is terminating that will free this resource.
     pub const fn waits_for(self, resource: Resource) -> bool {
         match resource {
-            Resource::Host | Resource::Gpu => self.busy,
+            Resource::Host | Resource::Nodes | Resource::Gpu => self.busy,
             Resource::Cgroup => self.below_the_limit,
-            Resource::Allocator => false,
+            Resource::Allocator | Resource::High => false,
         }
     }
 }

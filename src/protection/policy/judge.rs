@@ -121,10 +121,11 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
             if resource == Resource::Cgroup && !held_up {
                 judged.own_left = level.fast;
             }
-            let yields = gate.yields && resource == Resource::Host;
+            let yields = gate.yields && matches!(resource, Resource::Host | Resource::Nodes);
             let soon = seconds_left(limits, observed, level.slow)
                 .is_some_and(|left| left <= limits.soft_within.as_secs_f64());
-            let ends = !yields && (level.half || soon);
+            // Throttled processes can save, and the kernel ends none of them.
+            let ends = !yields && resource != Resource::High && (level.half || soon);
             let max_state =
                 if held_up || !ends { limits.within(Some(Rung::Checkpoint)) } else { limits.max_state };
             judged.push(max_state, Reason::Level(resource));
@@ -188,7 +189,7 @@ impl Judged {
     fn note_level(&mut self, resource: Resource, levels: &Levels, level: Option<&Level>) {
         let (soft, hard) = Condition::levels(resource);
         self.conditions.set(soft, Truth::known(level.map(|level| level.soft)));
-        if levels.hard.is_some() {
+        if let Some(hard) = hard.filter(|_| levels.hard.is_some()) {
             self.conditions.set(hard, Truth::known(level.map(|level| level.hard)));
         }
     }

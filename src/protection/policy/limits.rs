@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::observed::Resource;
+use super::observed::{ByResource, Resource};
 use super::transition::Mode;
 use crate::model::names::named;
 use crate::model::units::Amount;
@@ -54,8 +54,8 @@ pub struct Limits {
     pub mode: Mode,
     /// Last state of the escalation, whatever triggers it.
     pub max_state: Option<Rung>,
-    /// By [`Resource::place`]; absent where the resource is not watched.
-    pub levels: [Option<Levels>; 4],
+    /// Absent where the resource is not watched.
+    pub levels: ByResource<Option<Levels>>,
     /// The levels of the host where GPUs use its memory.
     pub of_pool: Option<Levels>,
     /// Whether swap counts as left.
@@ -138,10 +138,11 @@ mod tests {
             |share| Some(Levels { soft: Amount::Share(share), hard: None, max_age: Duration::from_secs(3) });
         let seconds = Duration::from_secs;
         for (verify_timeout, on_pool) in [(seconds(10), seconds(60)), (seconds(90), seconds(90))] {
-            let levels = [of(0.05), of(0.1), None, None];
+            let levels = [of(0.05), of(0.1), None, None, of(0.05), None];
             let mut limits = Limits { levels, of_pool: of(0.2), verify_timeout, ..limits() };
             limits.for_pool();
-            assert_eq!((limits.levels, limits.verify_timeout), ([of(0.2), of(0.1), None, None], on_pool));
+            let expected = [of(0.2), of(0.1), None, None, of(0.05), None];
+            assert_eq!((limits.levels, limits.verify_timeout), (expected, on_pool));
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::model::names::named;
 use std::time::Duration;
 
 use crate::model::limited_groups::LimitedGroups;
+use crate::model::node_set::NodeSet;
 use crate::model::outlook::Tte;
 use crate::model::room::Room;
 use crate::model::time::Timestamp;
@@ -14,7 +15,7 @@ use crate::protection::types::rung::Rung;
 named! {
     /// A resource of a target that can be exhausted.
     #[derive(serde::Serialize)]
-    #[serde(rename_all = "lowercase")]
+    #[serde(rename_all = "snake_case")]
     pub enum Resource {
         /// The host's memory.
         Host = "host",
@@ -24,13 +25,32 @@ named! {
         Gpu = "gpu",
         /// The memory that the job's allocator can still allocate, as the job reports.
         Allocator = "allocator",
+        /// The memory of the NUMA nodes that the cpuset of the job allows, where these are not all.
+        Nodes = "numa_nodes",
+        /// The least `memory.high` on the path of the target's cgroup, above which its processes are throttled and not ended.
+        High = "memory_high",
     }
 }
+
+/// A value for each resource, by [`Resource::place`].
+pub type ByResource<T> = [T; Resource::ALL.len()];
 
 impl Resource {
     /// Its index in arrays.
     pub const fn place(self) -> usize {
         self as usize
+    }
+
+    /// Its memory in a sentence.
+    pub const fn memory(self) -> &'static str {
+        match self {
+            Self::Host => "host memory",
+            Self::Cgroup => "cgroup memory",
+            Self::Gpu => "gpu memory",
+            Self::Allocator => "allocator memory",
+            Self::Nodes => "the memory of the NUMA nodes that the job may use",
+            Self::High => "memory below memory.high",
+        }
     }
 }
 
@@ -104,20 +124,19 @@ pub struct Ack {
 /// The observations of one step. Unknown values are absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Observed {
-    /// By [`Resource::place`].
-    pub readings: [Option<Aged<Reading>>; 4],
-    /// By [`Resource::place`]: whether the target does not have the resource, so that a missing reading is expected.
-    pub absent: [bool; 4],
-    /// By [`Resource::place`]: the memory that saving a checkpoint takes, as the job predicts; absent where it predicts
-    /// none.
-    pub save: [Option<Bytes>; 4],
+    pub readings: ByResource<Option<Aged<Reading>>>,
+    /// Whether the target does not have the resource, so that a missing reading is expected.
+    pub absent: ByResource<bool>,
+    /// The memory that saving a checkpoint takes, as the job predicts; absent where it predicts none.
+    pub save: ByResource<Option<Bytes>>,
     /// The groups whose limits the reading of the cgroup is about.
     pub groups: LimitedGroups,
+    /// The NUMA nodes that the job may use, where these are not all.
+    pub nodes: Option<NodeSet>,
     /// The soonest time to exhaustion of the target's resources; the value is absent where no exhaustion is predicted.
     pub forecast: Option<Aged<Option<Tte>>>,
-    /// Bytes per second by which the memory that is left falls, by [`Resource::place`] and the same forecasts; absent where no
-    /// exhaustion is predicted.
-    pub falls: Option<Aged<[Option<f64>; 4]>>,
+    /// Bytes per second by which the memory that is left falls, by the same forecasts; absent where no exhaustion is predicted.
+    pub falls: Option<Aged<ByResource<Option<f64>>>>,
     /// Growth of the job's own memory in bytes per second; absent where that is unknown.
     pub growth: Option<Aged<f64>>,
     /// Whether a leak in the target is confirmed.

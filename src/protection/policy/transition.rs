@@ -100,12 +100,12 @@ impl Reason {
     /// Its word and its sentence, where `{}` stands for the resource.
     const fn texts(self) -> (&'static str, &'static str) {
         match self {
-            Self::Hard(_) => ("hard_level", "the hard level of {} memory is crossed"),
-            Self::Level(_) => ("soft_level", "the soft level of {} memory is crossed"),
-            Self::Near(_) => ("near_soft_level", "{} memory is near its soft level"),
+            Self::Hard(_) => ("hard_level", "the hard level of {} is crossed"),
+            Self::Level(_) => ("soft_level", "the soft level of {} is crossed"),
+            Self::Near(_) => ("near_soft_level", "{} is near its soft level"),
             Self::WouldNotHelp(_) => (
                 "would_not_help",
-                "the soft level of {} memory is crossed, and ending the job would not give back what is lacking",
+                "the soft level of {} is crossed, and ending the job would not give back what is lacking",
             ),
             Self::Forecast => ("forecast", "exhaustion is predicted"),
             Self::NoSaveSoon => {
@@ -157,7 +157,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (_, text) = self.texts();
         match self.resource().zip(text.split_once("{}")) {
-            Some((resource, (before, after))) => write!(f, "{before}{}{after}", resource.label()),
+            Some((resource, (before, after))) => write!(f, "{before}{}{after}", resource.memory()),
             None => f.write_str(text),
         }
     }

@@ -109,6 +109,10 @@ fn concerns(
         "cgroup" => {
             is(Resource::Cgroup) && !cgroup.is_empty() && within(cgroup.as_str(), subject.cgroup.as_str())
         }
+        "memory_high" => {
+            is(Resource::High) && !cgroup.is_empty() && within(cgroup.as_str(), subject.cgroup.as_str())
+        }
+        "numa_nodes" => is(Resource::Nodes) && !workload.is_empty() && subject.workload == *workload,
         "gpu" => is(Resource::Gpu) && gpus.contains(&subject.uuid),
         "allocator" => is(Resource::Allocator) && !workload.is_empty() && subject.workload == *workload,
         _ => false,

@@ -53,10 +53,6 @@ crate::metrics! {
     pub COMMIT_LIMIT: Gauge<Bytes> = "memwarden_host_memory_commit_limit_bytes" {};
     /// Address space committed to processes.
     pub COMMITTED: Gauge<Bytes> = "memwarden_host_memory_committed_bytes" {};
-    /// Memory reserved for huge pages of the default size.
-    pub HUGE_TOTAL: Gauge<Bytes> = "memwarden_host_memory_huge_pages_total_bytes" {};
-    /// Memory reserved for huge pages of the default size that is not in use.
-    pub HUGE_FREE: Gauge<Bytes> = "memwarden_host_memory_huge_pages_free_bytes" {};
     /// Memory in the pools of huge pages of all sizes, used or not. The kernel counts it in MemTotal and not in MemAvailable; memwarden_host_memory_total_bytes and memwarden_host_memory_used_bytes do not contain it. Absent where the kernel does not tell it.
     pub POOLS: Gauge<Bytes> = "memwarden_host_memory_huge_page_pools_bytes" {};
     /// Size of the adaptive replacement cache (ARC) of ZFS, which the kernel does not count as page cache. Absent on hosts without ZFS.

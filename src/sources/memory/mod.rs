@@ -10,6 +10,7 @@ use crate::host::fs::{self, KeptFile};
 use crate::host::numa;
 use crate::host::room::meminfo::{self, Arc, Meminfo};
 use crate::host::roots::Roots;
+use crate::model::facts::HeldMemory;
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::room::{Room, SwapRoom};
@@ -75,7 +76,11 @@ impl Source for Memory {
         let arc = self.arc();
         put(&found, arc.as_ref().ok().copied(), out);
         let of_kernel = [found.slab_unreclaimable, found.kernel_stack, found.page_tables];
-        out.facts.kernel_memory = of_kernel.into_iter().sum();
+        out.facts.held_memory = HeldMemory {
+            kernel: of_kernel.into_iter().sum(),
+            huge_pages: Some(found.pools()),
+            arc: arc.as_ref().ok().copied().flatten().map(|arc| arc.size.saturating_sub(arc.reclaimable())),
+        };
         if let Some(swap) = found.swap() {
             let swappiness = self.swappiness.read(&mut self.buffer).unwrap_or_default();
             out.facts.group_swap = meminfo::swap_of_groups(swap, swappiness);
@@ -123,8 +128,6 @@ fn put(found: &Meminfo, arc: Option<Option<Arc>>, out: &mut Batch) {
     out.put_some(&metrics::WRITEBACK, &[], found.writeback);
     out.put_some(&metrics::COMMIT_LIMIT, &[], found.commit_limit);
     out.put_some(&metrics::COMMITTED, &[], found.committed);
-    out.put_some(&metrics::HUGE_TOTAL, &[], found.huge(found.huge_total));
-    out.put_some(&metrics::HUGE_FREE, &[], found.huge(found.huge_free));
     out.put_some(&metrics::NVMAP, &[], found.nvmap);
     if let Some(SwapRoom { left, limit }) = found.swap() {
         out.put(&metrics::SWAP_TOTAL, &[], limit);
@@ -174,8 +177,6 @@ mod tests {
                 memwarden_host_memory_writeback_bytes 28672
                 memwarden_host_memory_commit_limit_bytes 12638253056
                 memwarden_host_memory_committed_bytes 83472384
-                memwarden_host_memory_huge_pages_total_bytes 0
-                memwarden_host_memory_huge_pages_free_bytes 0
                 memwarden_host_swap_total_bytes 0
                 memwarden_host_swap_free_bytes 0
                 memwarden_host_swap_used_bytes 0
@@ -211,8 +212,6 @@ mod tests {
                 memwarden_host_memory_writeback_bytes 694272
                 memwarden_host_memory_commit_limit_bytes 278528000000
                 memwarden_host_memory_committed_bytes 317440000000
-                memwarden_host_memory_huge_pages_total_bytes 2147483648
-                memwarden_host_memory_huge_pages_free_bytes 2097152000
                 memwarden_host_swap_total_bytes 8589930496
                 memwarden_host_swap_free_bytes 6442446848
                 memwarden_host_swap_used_bytes 2147483648

@@ -38,7 +38,8 @@ pub(crate) struct Truth {
     /// Texts that no sentence of a problem contains.
     #[serde(default)]
     pub(crate) says_not: Vec<String>,
-    /// The default level that is crossed, of the host (`host`) and of cgroups: `none`, `soft` or `hard`.
+    /// The default level that is crossed, of the host (`host`), of cgroups, of `memory.high` (`high:` and the cgroup), and of NUMA nodes
+    /// (`nodes:` and their numbers): `none`, `soft` or `hard`.
     #[serde(default)]
     pub(crate) guard: BTreeMap<String, String>,
     /// The states of sources.

@@ -4,11 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use memwarden::host::cgroup::memory_hierarchy;
-use memwarden::host::numa::gpu_nodes;
+use memwarden::host::huge_pages;
+use memwarden::host::numa::{gpu_nodes, host_nodes};
 use memwarden::host::roots::Roots;
+use memwarden::model::node_set::NodeSet;
 use memwarden::model::room::Room;
 use memwarden::model::units::Bytes;
-use memwarden::protection::enforce::levels::{GroupMeter, HostMeter};
+use memwarden::protection::enforce::levels::{GroupMeter, HostMeter, NodesMeter};
 use memwarden::protection::options::Protection;
 use memwarden::protection::policy::judge::judge;
 use memwarden::protection::policy::{Aged, Condition, Gate, Limits, Observed, Reading, Resource};
@@ -51,9 +53,26 @@ pub(crate) fn mistakes(node: &Node, root: &Path) -> Vec<String> {
         }
     }
     let limits = default_limits();
+    let high = |path: &str| {
+        let hierarchy = memory_hierarchy(&roots.cgroup).unwrap().unwrap();
+        let host = host.unwrap();
+        GroupMeter::open(&hierarchy, path).unwrap().read_high(host.limit, meter.swap_of_groups(host)).unwrap()
+    };
+    let nodes = |list: &str| {
+        let wanted = NodeSet::of_list(list.as_bytes()).unwrap();
+        let nodes: Vec<_> =
+            host_nodes(&roots).into_iter().filter(|(number, _)| wanted.contains(*number)).collect();
+        let pools = nodes.iter().map(|(_, folder)| huge_pages::in_pools(&roots, folder));
+        let pools = pools.fold(Bytes::ZERO, Bytes::saturating_add);
+        NodesMeter::open(&nodes, pools).unwrap().read(host.unwrap().swap()).ok()
+    };
     for (of, right) in &node.truth.guard {
-        let (resource, room) =
-            if of == "host" { (Resource::Host, host) } else { (Resource::Cgroup, group(of)) };
+        let (resource, room) = match of.split_once(':') {
+            Some(("high", path)) => (Resource::High, high(path)),
+            Some(("nodes", list)) => (Resource::Nodes, nodes(list)),
+            _ if of == "host" => (Resource::Host, host),
+            _ => (Resource::Cgroup, group(of)),
+        };
         let found = level(&limits, resource, room);
         if found != right {
             wrong.push(format!("the default level of {of} is {found}, not {right}: {room:?}"));
@@ -76,9 +95,9 @@ fn level(limits: &Limits, resource: Resource, room: Option<Room>) -> &'static st
     observed.readings[resource.place()] = room.map(|room| Aged::now(Reading::of(room)));
     let conditions = judge(limits, &observed, Gate::OPEN).conditions;
     let (soft, hard) = Condition::levels(resource);
-    match [soft, hard].map(|condition| conditions.get(condition).met()) {
-        [_, true] => "hard",
-        [true, false] => "soft",
-        [false, false] => "none",
+    match (conditions.get(soft).met(), hard.is_some_and(|hard| conditions.get(hard).met())) {
+        (_, true) => "hard",
+        (true, false) => "soft",
+        (false, false) => "none",
     }
 }

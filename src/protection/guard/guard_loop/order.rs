@@ -1,9 +1,9 @@
 //! The order in which one round evaluates the jobs.
 
-use super::{GuardLoop, hard_reached};
+use super::GuardLoop;
 use crate::model::time::Timestamp;
 use crate::protection::guard::input::SLOTS;
-use crate::protection::policy::{Escalation, Resource, State};
+use crate::protection::policy::{Escalation, State};
 
 /// The users whose jobs were killed, in the order of their last kills.
 #[derive(Debug)]
@@ -37,20 +37,18 @@ impl GuardLoop {
     /// Of kills that wait for a thread, those of users come first whose jobs were not killed lately.
     pub(in super::super) fn hard_levels_first(&mut self, clock: &dyn Fn() -> Timestamp) -> [usize; SLOTS] {
         let of_host = self.limits;
-        let host = self.host.map(|(_, reading)| reading);
         let mut order = std::array::from_fn(|slot| slot);
         let mut rank = [(3_u8, usize::MAX); SLOTS];
         for (slot, rank) in rank.iter_mut().enumerate() {
             let Some(job) = &mut self.slots[slot] else { continue };
-            job.cgroup.read(clock(), of_host);
+            let now = clock();
+            job.cgroup.read(now, of_host);
+            job.nodes.read(now, of_host);
             if self.is_pool {
                 self.board.escalation_mut(slot).into_iter().for_each(Escalation::use_pool);
             }
             let escalation = self.board.escalation(slot);
-            let reached = |resource, reading| {
-                hard_reached(escalation.and_then(|known| known.limits().hard(resource)), reading)
-            };
-            let hard = reached(Resource::Cgroup, job.cgroup.reading()) || reached(Resource::Host, host);
+            let hard = escalation.is_some_and(|known| job.is_hard(known.limits(), self.host));
             let killing = job.progress.as_ref().is_some_and(|plan| plan.stage == State::Kill);
             let waits = escalation.is_some_and(Escalation::kill_waits);
             let class = match (killing, hard, waits) {

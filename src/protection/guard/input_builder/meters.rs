@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use super::super::job_slots::JobSlot;
 use super::InputBuilder;
-use crate::host::numa;
+use crate::host::process::status;
 use crate::host::room::processes::Levels;
+use crate::host::{huge_pages, numa};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
+use crate::model::node_set::NodeSet;
 use crate::model::units::{Amount, Bytes};
-use crate::protection::enforce::levels::{GroupMeter, HostMeter};
+use crate::protection::enforce::levels::{GroupMeter, HostMeter, NodesMeter};
 use crate::protection::enforce::process_meter::ProcessMeter;
 use crate::protection::enforce::process_set::ProcessSet;
 use crate::protection::options::target::Target;
@@ -51,6 +53,43 @@ impl InputBuilder {
                 .ok()
         });
         job.group = group;
+        Some(meter)
+    }
+
+    /// The meter of the NUMA nodes that a job may use, where these have changed: those that the cpuset of its largest process allows,
+    /// because that is the one which the kernel ends where they are full.
+    pub(super) fn nodes_meter(
+        &self,
+        job: &mut JobSlot,
+        processes: &[ProcessInfo],
+        all: NodeSet,
+    ) -> Option<Option<NodesMeter>> {
+        let own = match processes.iter().max_by_key(|process| process.resident) {
+            Some(largest) if all.iter().nth(1).is_some() => {
+                let (user, mut buffer) = (job.claim.user.unwrap_or_default(), Vec::new());
+                // One that cannot be read changes nothing.
+                let text = self.proc.status((largest.key.pid, user), None, &mut buffer).ok()?;
+                status(text).nodes?.and(all)
+            }
+            _ => all,
+        };
+        let nodes: Vec<_> = match own.is_empty() || own == all {
+            true => Vec::new(),
+            false => {
+                let nodes = numa::host_nodes(&self.roots).into_iter();
+                nodes.filter(|(number, _)| own.contains(*number)).collect()
+            }
+        };
+        let pools = nodes.iter().map(|(_, folder)| huge_pages::in_pools(&self.roots, folder));
+        let wanted = (!nodes.is_empty()).then(|| (own, pools.fold(Bytes::ZERO, Bytes::saturating_add)));
+        if job.nodes == wanted {
+            return None;
+        }
+        let meter = wanted.map(|(_, pools)| NodesMeter::open(&nodes, pools)).transpose();
+        let meter = meter
+            .inspect_err(|error| tracing::debug!(%error, "Cannot read the memory of NUMA nodes."))
+            .ok()?;
+        job.nodes = wanted;
         Some(meter)
     }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::model::facts::GpuProcess;
+use crate::model::node_set::NodeSet;
 use crate::model::room::SwapRoom;
 use crate::model::units::Bytes;
 use crate::protection::options::Protection;
@@ -41,6 +42,25 @@ impl World {
         std::fs::write(folder.join("memory.stat"), "inactive_file 0\n").unwrap();
     }
 
+    /// Makes NUMA nodes of 1 MiB with this much free, in KiB, and a process that may use some of them.
+    fn nodes(&self, free: &[u64], (pid, allowed): (u32, &str)) {
+        let write = |path: String, text: String| {
+            let path = self.folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let nodes = "sys/devices/system/node";
+        write(format!("{nodes}/has_memory"), format!("0-{}\n", free.len() - 1));
+        for (node, free) in free.iter().enumerate() {
+            let amounts =
+                [("MemTotal", 1024), ("MemFree", *free), ("Active(file)", 0), ("Inactive(file)", 0)];
+            let lines = amounts.into_iter().chain([("SReclaimable", 0)]);
+            let text = lines.map(|(name, kib)| format!("Node {node} {name}: {kib} kB\n")).collect();
+            write(format!("{nodes}/node{node}/meminfo"), text);
+        }
+        write(format!("proc/{pid}/status"), format!("Mems_allowed_list:\t{allowed}\n"));
+    }
+
     fn look(&mut self, rows: &[(u32, u32, &str)]) -> JobInput {
         self.sample(Some(rows)).unwrap().slots.into_iter().flatten().next().unwrap()
     }
@@ -72,6 +92,7 @@ impl World {
             gpu_processes: self.pool.iter().map(gpu_process).collect(),
             gpus_of_host_memory: if self.pool.is_empty() { Vec::new() } else { vec!["GPU-a".into()] },
             host_memory_is_pool: !self.pool.is_empty(),
+            memory_nodes: NodeSet::of_list(b"0-1").unwrap(),
             ..Facts::default()
         };
         self.at = self.at.plus(std::time::Duration::from_secs(1));
@@ -242,4 +263,20 @@ fn where_another_daemon_protects_no_process_is_signalled() {
     let mut world = World::new("workload: w");
     world.input_builder.other_daemon = true;
     assert_eq!(world.look(&[(10, 1, "/a")]).sampled.unfit, Some(Unfit::OtherDaemon));
+}
+
+#[test]
+fn a_job_whose_cpuset_allows_some_numa_nodes_has_what_is_left_of_them() {
+    let mut world = World::new("cgroup: /jobs/*");
+    world.group("jobs/a", 60);
+    let rows = [(10, 1, "/jobs/a")];
+    let left = |input: JobInput| {
+        input.nodes.map(|meter| meter.map(|meter| meter.read(SwapRoom::default()).unwrap().left()))
+    };
+    assert_eq!(left(world.look(&rows)), None, "what it may use is not known");
+    world.nodes(&[900, 20], (10, "1"));
+    assert_eq!(left(world.look(&rows)), Some(Some(Bytes::new(20 << 10))));
+    assert_eq!(left(world.look(&rows)), None, "the same as before");
+    world.nodes(&[900, 20], (10, "0-1"));
+    assert_eq!(left(world.look(&rows)), Some(None), "all nodes");
 }

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use crate::model::limited_groups::LimitedGroups;
+use crate::model::node_set::NodeSet;
 use crate::model::room::{Room, SwapRoom};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
-use crate::protection::enforce::levels::GroupMeter;
+use crate::protection::enforce::levels::{GroupMeter, NodesMeter};
 use crate::protection::enforce::process_meter::ProcessMeter;
 use crate::protection::policy::{Flow, Observed, Reading, Resource};
 
@@ -32,6 +33,9 @@ pub(in super::super) struct CgroupReadings {
     meter: Option<GroupMeter>,
     processes: Option<ProcessMeter>,
     rates: Flow,
+    /// The newest reading below `memory.high`; absent where there is none.
+    high: Option<(Timestamp, Reading)>,
+    high_rates: Flow,
     /// The newest reading; absent where the cgroup has no limit.
     newest: Option<(Timestamp, Reading)>,
     /// The groups whose limits the newest reading is about.
@@ -48,7 +52,7 @@ impl CgroupReadings {
         std::mem::swap(&mut self.meter, meter);
         (self.newest, self.limited, self.read_at) = (None, self.meter.is_some(), None);
         self.groups = LimitedGroups::default();
-        self.rates = Flow::default();
+        (self.rates, self.high, self.high_rates) = (Flow::default(), None, Flow::default());
     }
 
     /// Exchanges the meter of the job's processes; the old one is left in `meter`. The readings are still of the same job.
@@ -73,6 +77,9 @@ impl CgroupReadings {
             return;
         }
         self.read_at = Some(now);
+        if let Some(Ok(high)) = self.meter.as_ref().map(|meter| meter.read_high(host.memory, host.swap)) {
+            self.high = high.map(|room| (now, reading_with_rates(&mut self.high_rates, now, room)));
+        }
         let own = self.processes.as_mut().map(|meter| meter.read(now));
         if self.processes.as_mut().is_some_and(ProcessMeter::has_jumped) {
             self.rates = Flow::default();
@@ -107,6 +114,16 @@ impl CgroupReadings {
         self.meter.as_ref()?.anonymous()
     }
 
+    /// The memory of the job's processes, shared pages once; absent where the target does not limit it, and where it is not known.
+    pub(super) fn own_used(&self) -> Option<Bytes> {
+        self.processes.as_ref()?.used()
+    }
+
+    /// The newest reading below `memory.high`, and when it was made.
+    pub(super) const fn high(&self) -> Option<(Timestamp, Reading)> {
+        self.high
+    }
+
     /// The newest reading, and when it was made.
     pub(super) const fn timed(&self) -> Option<(Timestamp, Reading)> {
         self.newest
@@ -125,6 +142,44 @@ impl CgroupReadings {
     /// Whether the job has no limit of its own.
     pub(super) const fn unlimited(&self) -> bool {
         !self.limited
+    }
+
+    /// The highest rate of growth seen, in bytes per second.
+    pub(in super::super) const fn highest_rate(&self) -> f64 {
+        self.rates.fastest()
+    }
+}
+
+/// The memory left of the NUMA nodes that the job may use, where these are not all.
+#[derive(Debug, Default)]
+pub(in super::super) struct NodeReadings {
+    meter: Option<NodesMeter>,
+    rates: Flow,
+    newest: Option<(Timestamp, Reading)>,
+}
+
+impl NodeReadings {
+    /// Exchanges the meter; the old one is left in `meter`.
+    pub(super) fn replace_meter(&mut self, meter: &mut Option<NodesMeter>) {
+        std::mem::swap(&mut self.meter, meter);
+        (self.newest, self.rates) = (None, Flow::default());
+    }
+
+    /// Reads the memory left. A failed read leaves the old reading, which ages.
+    pub(in super::super) fn read(&mut self, now: Timestamp, host: HostLimits) {
+        if let Some(Ok(room)) = self.meter.as_ref().map(|meter| meter.read(host.swap)) {
+            self.newest = Some((now, reading_with_rates(&mut self.rates, now, room)));
+        }
+    }
+
+    /// The nodes.
+    pub(super) fn nodes(&self) -> Option<NodeSet> {
+        self.meter.as_ref().map(|meter| meter.nodes)
+    }
+
+    /// The newest reading, and when it was made.
+    pub(super) const fn timed(&self) -> Option<(Timestamp, Reading)> {
+        self.newest
     }
 
     /// The highest rate of growth seen, in bytes per second.

@@ -83,6 +83,13 @@ fn available(world: &World, mib: u64) {
     file.write_all_at(text.as_bytes(), 0).unwrap();
 }
 
+/// A world whose job holds 8 GiB, for the levels of the host.
+fn world_of_host(stuck: impl Fn(Notes) -> Stuck) -> World {
+    let world = World::with(HOST, true, |notes| Box::new(stuck(notes)));
+    world.uses(8 << 10);
+    world
+}
+
 /// What the guard is told of a second job, of another user.
 fn another(world: &World, first: bool) -> GuardInput {
     let mut facts = world.facts(&[10], first);
@@ -103,6 +110,7 @@ fn another(world: &World, first: bool) -> GuardInput {
         roster: Roster::new(&[process], world.targets[0].victims, None).into(),
         scope,
         meter: None,
+        nodes: None,
         processes: None,
         sampled: SamplerReadings { forecast: None, leak: None, alert: None, unfit: None, ..of.sampled },
         ..*of
@@ -114,7 +122,7 @@ const HOST: &str = ", cgroup_headroom: {soft: \"\"}, host: {soft: 30%, hard: 10%
 
 #[test]
 fn a_victim_that_does_not_exit_does_not_stop_protection_of_others() {
-    let mut world = World::with(HOST, true, |notes| Box::new(Stuck { notes, ..Stuck::default() }));
+    let mut world = world_of_host(|notes| Stuck { notes, ..Stuck::default() });
     let facts = another(&world, true);
     world.mailbox.give(Box::new(facts), GuardInput::keep);
     world.rounds(3);
@@ -133,8 +141,11 @@ fn a_victim_that_does_not_exit_does_not_stop_protection_of_others() {
 #[test]
 fn a_wait_that_fails_is_tried_again_and_ends() {
     let (gone, failing) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(3)));
-    let mut world = World::with(HOST, true, |notes| {
-        Box::new(Stuck { notes, gone: Arc::clone(&gone), failing: Arc::clone(&failing), ..Stuck::default() })
+    let mut world = world_of_host(|notes| Stuck {
+        notes,
+        gone: Arc::clone(&gone),
+        failing: Arc::clone(&failing),
+        ..Stuck::default()
     });
     world.tell(&[10], true);
     world.rounds(3);
@@ -163,8 +174,12 @@ fn processes_that_come_into_the_cgroup_after_a_kill_are_no_victims() {
     // Also where the kernel has killed before.
     for late in [false, true] {
         let gone = Arc::new(AtomicBool::new(true));
-        let mut world = World::with(HOST, true, |notes| {
-            Box::new(Stuck { notes, gone: Arc::clone(&gone), newcomers: true, late, ..Stuck::default() })
+        let mut world = world_of_host(|notes| Stuck {
+            notes,
+            gone: Arc::clone(&gone),
+            newcomers: true,
+            late,
+            ..Stuck::default()
         });
         world.tell(&[10], true);
         world.rounds(3);

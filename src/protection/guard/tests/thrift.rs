@@ -55,7 +55,11 @@ fn uses(folder: &Path, mib: u64) {
     std::fs::create_dir_all(&group).unwrap();
     std::fs::write(group.join("memory.max"), format!("{}\n", 1024 * MIB)).unwrap();
     std::fs::write(group.join("memory.current"), format!("{}\n", mib * MIB)).unwrap();
-    std::fs::write(group.join("memory.stat"), "anon 1\ninactive_file 0\n").unwrap();
+    std::fs::write(group.join("memory.stat"), format!("anon {}\ninactive_file 0\n", mib * MIB)).unwrap();
+    // The host's swap is that of the machine.
+    for name in ["memory.swap.max", "memory.swap.current"] {
+        std::fs::write(group.join(name), "0\n").unwrap();
+    }
 }
 
 fn facts(target: &Target, key: ProcessKey, folder: &Path, at: Timestamp) -> GuardInput {
@@ -78,6 +82,7 @@ fn facts(target: &Target, key: ProcessKey, folder: &Path, at: Timestamp) -> Guar
         roster: Roster::new(&[process], target.victims, None).into(),
         scope: Some(scope),
         meter: Some(GroupMeter::open(&hierarchy, "/job").ok()),
+        nodes: None,
         processes: None,
         sampled: SamplerReadings {
             members: Some(Members { count: 1, catching: None }),

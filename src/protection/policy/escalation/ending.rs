@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::Escalation;
 use crate::model::time::Timestamp;
 use crate::protection::policy::condition::{Condition, Truth};
+use crate::protection::policy::gate::Futile;
 use crate::protection::policy::judge::Judged;
 use crate::protection::policy::observed::{Observed, Resource};
 use crate::protection::policy::transition::{Mode, Reason};
@@ -47,11 +48,10 @@ impl Escalation {
         self.incident.is_some_and(|incident| incident.groups.contain(group))
     }
 
-    /// The resources of which less than half of what the victims held was given back, although they have ended: the host's memory,
-    /// and the cgroup limit with the least room.
-    pub(super) fn not_given_back(&self, observed: &Observed) -> (bool, Option<u64>) {
+    /// The resources of which less than half of what the victims held was given back, although they have ended.
+    pub(super) fn not_given_back(&self, observed: &Observed) -> Futile {
         let Some(incident) = self.incident.filter(|_| self.limits.mode == Mode::Enforce) else {
-            return (false, None);
+            return Futile::default();
         };
         let kept = |resource: Resource| {
             let reading = observed.reading(resource).map(|reading| reading.value.headroom());
@@ -60,7 +60,11 @@ impl Escalation {
             let is_low = self.conditions.get(Condition::levels(resource).0) == Truth::Met;
             is_low && returned.is_some_and(|returned| returned < incident.gives_then.get() / 2)
         };
-        (kept(Resource::Host), observed.groups.least().filter(|_| kept(Resource::Cgroup)))
+        Futile {
+            host: kept(Resource::Host),
+            group: observed.groups.least().filter(|_| kept(Resource::Cgroup)),
+            nodes: observed.nodes.filter(|_| kept(Resource::Nodes)),
+        }
     }
 
     /// Whether the victims exceed their time limit.

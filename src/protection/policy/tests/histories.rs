@@ -44,13 +44,14 @@ fn observed() -> impl Strategy<Value = Observed> {
     let steps = (busy, waits);
     ([reading(), reading()], forecast, any::<(bool, bool)>(), ack, members, alive, steps, fit, save).prop_map(
         |(readings, forecast, (leak, alert), ack, members, alive, steps, fit, save)| Observed {
-            readings: [readings[0], readings[1], None, None],
-            absent: [false; 4],
-            save: [save, save, None, None],
+            readings: [readings[0], readings[1], None, None, None, None],
+            absent: [false; 6],
+            save: [save, save, None, None, None, None],
             groups: LimitedGroups::default(),
+            nodes: None,
             forecast: forecast
                 .map(|(p50, age)| Aged::of(p50.map(|p50| Tte { p10: p50 / 2.0, p50, p90: None }), secs(age))),
-            falls: forecast.map(|(p50, age)| Aged::of([p50.map(|p50| p50 * 1e5); 4], secs(age))),
+            falls: forecast.map(|(p50, age)| Aged::of([p50.map(|p50| p50 * 1e5); 6], secs(age))),
             growth: forecast.map(|(p50, age)| Aged::of(p50.unwrap_or_default() - real(age), secs(age))),
             leak: Some(Aged::now(leak)),
             alert: Some(Aged::now(alert.then_some(Some(Rung::Kill)))),

@@ -26,7 +26,7 @@ pub(super) fn limits() -> Limits {
     Limits {
         mode: Mode::Enforce,
         max_state: Some(Rung::Kill),
-        levels: [None, Some(levels(2 * GIB, 512 * MIB)), None, None],
+        levels: [None, Some(levels(2 * GIB, 512 * MIB)), None, None, None, None],
         of_pool: None,
         swap: SwapCounts::Count,
         hysteresis: Amount::Bytes(Bytes::new(512 * MIB)),
