@@ -108,6 +108,10 @@ impl ProcessSet {
 
     /// Asks for a reading, without waiting and without allocating.
     pub fn ask(&self) {
+        #[cfg(test)]
+        if crate::host::testing::edges().is_some() {
+            return self.read();
+        }
         self.wanted.store(true, Ordering::Release);
         if let Some(thread) = helper().thread.get() {
             thread.unpark();

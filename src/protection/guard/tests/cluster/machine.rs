@@ -4,11 +4,12 @@
 //! time and the results of writes are simulated.
 
 mod kernel;
+mod memory;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -99,6 +100,14 @@ pub(super) struct Job {
     inode: u64,
     limit: u64,
     usage: File,
+    stat: File,
+    /// Whether its target limits the memory of its processes.
+    pub(super) has_own_limit: bool,
+    /// The memory that each of its processes shows, and what it held, with the time.
+    pub(super) resident: u64,
+    /// What analyzers find that it holds.
+    pub(super) shown: u64,
+    held: Vec<(Duration, u64)>,
     /// Memory at a time, and its growth in bytes per second.
     level: (Duration, u64, i64),
     pub(super) frozen: bool,
@@ -136,6 +145,7 @@ impl Disk {
 pub(super) struct Host {
     pub(super) folder: PathBuf,
     boot: Duration,
+    pub(super) memory: memory::Memory,
     /// Seconds that its clock is ahead.
     pub(super) skew: i64,
     /// Whether the kernel reports users by pidfd and has `cgroup.kill`.
@@ -217,13 +227,14 @@ impl Cluster {
             std::fs::write(path, text).unwrap();
         };
         write("cgroup/cgroup.controllers", "memory\n");
-        write("proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 12582912 kB\n");
         write("proc/sys/kernel/random/boot_id", "boot\n");
         write("proc/self/cgroup", "0::/system/memwarden\n");
         let own = std::process::id();
         write(&format!("proc/{own}/stat"), &stat(ProcessKey { pid: own, start: 1 }, 0, 'S', true));
         write(&format!("proc/{own}/status"), "Uid:\t0\t0\t0\t0\n");
         std::fs::create_dir(folder.join("state")).unwrap();
+        let defect = self.defect;
+        let memory = memory::Memory::new(&folder, self.random(), defect);
         let boot = Duration::from_secs(1000 + self.random().below(100_000));
         let skew = match self.random().below(10) {
             0..6 => 0,
@@ -233,6 +244,7 @@ impl Cluster {
         self.hosts.push(Host {
             folder,
             boot,
+            memory,
             skew,
             recent,
             pids: BTreeMap::new(),
@@ -259,14 +271,14 @@ impl Cluster {
         run: Option<String>,
         enforced: bool,
         interval: Duration,
+        has_own_limit: bool,
     ) {
         let recent = self.host().recent;
         let path = format!("/jobs/{name}");
         let folder = self.host().folder.join("cgroup/jobs").join(name);
         std::fs::create_dir_all(&folder).unwrap();
         let limit = 1_u64 << 30;
-        let files =
-            [("memory.max", format!("{limit}\n")), ("memory.stat", "anon 1\ninactive_file 0\n".to_owned())];
+        let files = [("memory.max", format!("{limit}\n")), ("memory.stat", String::new())];
         let more = [("memory.current", usage(0)), ("cgroup.procs", String::new())];
         let rest = [("cgroup.events", "populated 0\n".to_owned()), ("cgroup.freeze", "0\n".to_owned())];
         for (name, text) in files.into_iter().chain(more).chain(rest) {
@@ -275,7 +287,8 @@ impl Cluster {
         if recent {
             std::fs::write(folder.join("cgroup.kill"), "").unwrap();
         }
-        let usage = File::options().write(true).open(folder.join("memory.current")).unwrap();
+        let open = |name: &str| File::options().write(true).open(folder.join(name)).unwrap();
+        let (usage, stat) = (open("memory.current"), open("memory.stat"));
         let inode = std::fs::metadata(&folder).unwrap().ino();
         let level = (Duration::ZERO, limit / 4, 0);
         self.host().jobs.push(Job {
@@ -288,6 +301,11 @@ impl Cluster {
             inode,
             limit,
             usage,
+            stat,
+            has_own_limit,
+            resident: 0,
+            shown: 0,
+            held: Vec::new(),
             level,
             frozen: false,
             lies: false,
@@ -413,33 +431,6 @@ impl Cluster {
         let job = &mut self.host().jobs[job];
         let hundredth = job.limit / 100;
         job.level = (now, hundredth * percent, rate * i64::try_from(hundredth).unwrap());
-    }
-
-    /// The memory of all jobs of the current node at this time; the kernel kills one that reaches its limit.
-    pub(super) fn settle_memory(&mut self) {
-        let now = self.now;
-        for place in 0..self.hosts[self.node].jobs.len() {
-            let empty = self.alive(place) == 0;
-            let job = &mut self.host().jobs[place];
-            let (since, base, rate) = job.level;
-            let grown = i64::try_from((now - since).as_millis()).unwrap() * (rate / 1000);
-            let grown = if job.frozen || empty { 0 } else { grown };
-            let used = base.saturating_add_signed(grown).min(job.limit);
-            let shown = if job.lies { job.limit / 100 * 95 } else { used };
-            job.usage.write_all_at(usage(shown).as_bytes(), 0).unwrap();
-            if job.limit - used <= job.limit / 10 {
-                job.short = Some(now);
-            }
-            if job.frozen {
-                job.level.0 = now;
-            }
-            if used == job.limit && !empty {
-                job.level = (now, base, 0);
-                self.note(|| "the kernel kills a job at its limit".to_owned());
-                let members = self.members(place);
-                members.into_iter().for_each(|member| self.end_process(member));
-            }
-        }
     }
 
     pub(super) fn members(&self, job: usize) -> Vec<usize> {

@@ -107,9 +107,13 @@ impl Journal for Observed {
             let ends = matches!(to, State::Term | State::Kill) && from != to;
             // A reading of 3 s ago counts; after SIGTERM, memory that is not known to be back is enough.
             let limit = Duration::from_secs(if from == State::Term { 20 } else { 6 });
-            let short = cluster.host().jobs[place].short.is_some_and(|short| now - short <= limit);
-            if ends && !short {
-                cluster.fail(format!("{workload} comes to {} for {reason:?} without a shortage", to.label()));
+            let wrong = cluster.wrong_end(place, limit).filter(|_| ends);
+            if let Some(wrong) = wrong {
+                let read = moved
+                    .observed
+                    .readings
+                    .map(|reading| reading.map(|reading| (reading.age, reading.value.room)));
+                cluster.fail(format!("{workload} comes to {} for {reason:?} {wrong}: {read:?}", to.label()));
             }
             if reason == Reason::RunRequest && to != State::Checkpoint {
                 cluster.fail(format!("the request of another node leads {workload} to {}", to.label()));

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use self::requests::{Message, Question, Reply};
 use super::Defect;
-use super::machine::{Cluster, Machine, Random, run_tasks};
+use super::machine::{Cluster, Host, Job, Machine, Random, run_tasks};
 use super::observe::{PLAYED, Played};
 use crate::config::Config;
 use crate::events::Events;
@@ -23,9 +23,9 @@ use crate::model::facts::{
     EnvironmentRank, Facts, Membership, ProcessRow, ProcessTable, Run, Workload, WorkloadNames,
 };
 use crate::model::ids::{Anchor, WorkloadKey};
-use crate::model::outlook::Outlook;
+use crate::model::outlook::{Conclusion, Forecast, Outlook, Resource};
 use crate::model::time::Timestamp;
-use crate::model::units::Bytes;
+use crate::model::units::{Bytes, real};
 use crate::protection::guard::guard_loop::GuardLoop;
 use crate::protection::guard::run_receiver::RunReceiver;
 use crate::protection::guard::run_requests::RunRequests;
@@ -47,13 +47,18 @@ enum Event {
     Round(u64),
     Sample,
     /// The data of a sample reach the guard.
-    Look(u64, Box<Facts>),
+    Look(u64, Box<(Facts, Outlook)>),
     /// Threads that write.
     Disk,
     /// Threads that carry out steps.
     Steps,
     Grow {
         job: usize,
+        percent: u64,
+        rate: i64,
+    },
+    /// What no job holds grows.
+    GrowOthers {
         percent: u64,
         rate: i64,
     },
@@ -88,7 +93,14 @@ enum Event {
 impl Event {
     /// Whether it does not happen any more once all faults have ended.
     fn is_fault(&self) -> bool {
-        matches!(self, Self::Grow { .. } | Self::Stop { .. } | Self::DiskFails(_) | Self::Cut(_))
+        matches!(
+            self,
+            Self::Grow { .. }
+                | Self::GrowOthers { .. }
+                | Self::Stop { .. }
+                | Self::DiskFails(_)
+                | Self::Cut(_)
+        )
     }
 }
 
@@ -157,6 +169,9 @@ const INTERVALS: [Duration; 2] = [Duration::from_secs(40), Duration::from_secs(2
 /// Whether the target `local` acts, by configuration.
 const LOCAL_ACTS: [bool; 4] = [true, true, false, true];
 
+/// Whether the target `local` limits the memory of its processes, to what their cgroup has, by configuration.
+const OWN_LIMIT: [bool; 4] = [true, false, false, false];
+
 /// The configurations of nodes.
 fn configurations() -> &'static [(Config, Protection)] {
     static ALL: OnceLock<Vec<(Config, Protection)>> = OnceLock::new();
@@ -166,7 +181,10 @@ fn configurations() -> &'static [(Config, Protection)] {
         let asks = "scope: run, grace: 8s, longest_grace: 12s, request_interval: 40s";
         let alone = "grace: 6s, longest_grace: 12s, request_interval: 25s";
         let texts = [
-            [format!("checkpoint: {{{asks}}}"), format!("checkpoint: {{{alone}}}")],
+            [
+                format!("checkpoint: {{{asks}}}"),
+                format!("memory_limit: 1GiB, checkpoint: {{{alone}}}"),
+            ],
             [
                 format!("max_state: checkpoint, checkpoint: {{{asks}}}"),
                 format!("freeze: true, hook: {{wait: 2s}}, checkpoint: {{{alone}}}"),
@@ -299,10 +317,12 @@ impl World {
         cluster.node = node;
         for (name, uid, run, acts) in jobs {
             let interval = INTERVALS[usize::from(run.is_none())];
-            cluster.add_job(&name, uid, run, acts, interval);
+            let has_own_limit = run.is_none() && OWN_LIMIT[config];
+            cluster.add_job(&name, uid, run, acts, interval, has_own_limit);
         }
         let count = cluster.host().jobs.len();
         (0..count).for_each(|job| spawn(&mut cluster, job));
+        cluster.settle_memory();
         for _ in 0..cluster.random().below(3) {
             cluster.start_process(None, 1003, "/other", 1);
         }
@@ -319,7 +339,7 @@ impl World {
             for _ in 0..self.random(|random| random.below(4)) {
                 let begin = time(self);
                 let (percent, rate) = match self.random(|random| random.below(4)) {
-                    0 => (self.random(|random| 90 + random.below(10)), 0),
+                    0 => (self.random(|random| 90 + random.below(40)), 0),
                     1 => (60, 20 + i64::try_from(self.random(|random| random.below(60))).unwrap()),
                     _ => (80, 1 + i64::try_from(self.random(|random| random.below(6))).unwrap()),
                 };
@@ -328,6 +348,18 @@ impl World {
                     let later = begin + self.random(|random| random.millis(2_000, 30_000));
                     self.at(later, node, Event::Grow { job, percent: 30, rate: 0 });
                 }
+            }
+        }
+        while self.percent(40) {
+            let begin = time(self);
+            let (percent, rate) = match self.random(|random| random.below(2)) {
+                0 => (self.random(|random| 80 + random.below(20)), 0),
+                _ => (60, 1 + i64::try_from(self.random(|random| random.below(10))).unwrap()),
+            };
+            self.at(begin, node, Event::GrowOthers { percent, rate });
+            if self.percent(60) {
+                let later = begin + self.random(|random| random.millis(2_000, 30_000));
+                self.at(later, node, Event::GrowOthers { percent: 20, rate: 0 });
             }
         }
         while self.percent(40) {
@@ -410,6 +442,7 @@ impl World {
             let mut cluster = self.machine.0.borrow_mut();
             cluster.node = node;
             (0..cluster.host().jobs.len()).for_each(|job| cluster.grow(job, 20, 0));
+            cluster.grow_others(10, 0);
         }
     }
 
@@ -446,10 +479,11 @@ impl World {
             Event::Round(number) if number == self.nodes[node].rounds => self.round(node),
             Event::Round(_) => {}
             Event::Sample => self.sample(node),
-            Event::Look(life, facts) => {
+            Event::Look(life, sample) => {
+                let (facts, outlook) = *sample;
                 let own = &mut self.nodes[node];
                 if let Some(daemon) = own.daemon.as_mut().filter(|_| own.life == life) {
-                    daemon.feed.look_at(clock::now(), &Outlook::default(), &facts);
+                    daemon.feed.look_at(clock::now(), &outlook, &facts);
                 }
             }
             Event::Disk => {
@@ -464,6 +498,11 @@ impl World {
                 let mut cluster = self.machine.0.borrow_mut();
                 cluster.note(|| format!("job {job} uses {percent} % and {rate} % more each second"));
                 cluster.grow(job, percent, rate);
+            }
+            Event::GrowOthers { percent, rate } => {
+                let mut cluster = self.machine.0.borrow_mut();
+                cluster.note(|| format!("what no job holds is {percent} % and {rate} % more each second"));
+                cluster.grow_others(percent, rate);
             }
             Event::Respawn(job) => spawn(&mut self.machine.0.borrow_mut(), job),
             Event::Churn => self.churn(node),
@@ -604,7 +643,7 @@ impl World {
             _ => self.random(|random| random.millis(950, 1_050)),
         };
         self.after(pause, node, Event::Sample);
-        let facts = {
+        let sample = {
             let mut cluster = self.machine.0.borrow_mut();
             cluster.settle_ends();
             let zombies: Vec<usize> = (0..cluster.host().processes.len())
@@ -615,7 +654,7 @@ impl World {
                     cluster.reap(zombie);
                 }
             }
-            facts(&cluster)
+            (facts(&cluster), outlook(&cluster.hosts[node]))
         };
         let jobs = self.machine.0.borrow().hosts[node].jobs.len();
         for job in 0..jobs {
@@ -628,7 +667,7 @@ impl World {
             let took =
                 if self.percent(90) { Duration::ZERO } else { self.random(|random| random.millis(1, 1_500)) };
             let life = self.nodes[node].life;
-            self.after(took, node, Event::Look(life, Box::new(facts)));
+            self.after(took, node, Event::Look(life, Box::new(sample)));
         }
     }
 
@@ -769,6 +808,27 @@ fn nanos(at: Timestamp) -> u64 {
     u64::try_from(at.monotonic().as_nanos()).unwrap()
 }
 
+/// What analyzers find: what each job holds, and that no exhaustion is predicted.
+fn outlook(host: &Host) -> Outlook {
+    if !host.memory.has_outlook {
+        return Outlook::default();
+    }
+    let conclusion = |job: &Job| Conclusion {
+        identity: Some(Resource::Workload(key(job))),
+        forecast: Some(Forecast { used_bytes: real(job.shown), ..Forecast::default() }),
+        ..Conclusion::default()
+    };
+    Outlook {
+        conclusions: host.jobs.iter().map(conclusion).collect(),
+        has_forecasts: true,
+        ..Outlook::default()
+    }
+}
+
+fn key(job: &Job) -> WorkloadKey {
+    WorkloadKey { anchor: Anchor::Group(job.path.as_str().into()), user: None }
+}
+
 /// What a sampler finds on the current node now.
 fn facts(cluster: &Cluster) -> Facts {
     let host = &cluster.hosts[cluster.node];
@@ -780,8 +840,7 @@ fn facts(cluster: &Cluster) -> Facts {
         .iter()
         .map(|job| {
             let name = crate::model::label::Label::from(job.name.as_str());
-            let key = WorkloadKey { anchor: Anchor::Group(job.path.as_str().into()), user: None };
-            Arc::new(Workload { key, plain: name.clone(), name, user: job.uid })
+            Arc::new(Workload { key: key(job), plain: name.clone(), name, user: job.uid })
         })
         .collect();
     let names = host.jobs.iter().map(|job| {
@@ -797,7 +856,7 @@ fn facts(cluster: &Cluster) -> Facts {
         parent: process.parent,
         uid: process.uid,
         state: if process.ended { b'Z' } else { b'S' },
-        rss: Bytes::new(40 << 20),
+        rss: Bytes::new(process.job.map_or(40 << 20, |job| host.jobs[job].resident)),
         cgroup: Some(process.group.as_str().into()),
         ..ProcessRow::new(process.key, "python".into())
     };
