@@ -235,7 +235,8 @@ impl Engine {
             reports.push(report);
         }
         self.events.step("analyzers", clock::now());
-        let (mut findings, outlook) = self.analyzers.run(at, &mut batch, &reports, &mut self.acknowledged);
+        let (mut findings, mut outlook) =
+            self.analyzers.run(at, &mut batch, &reports, &mut self.acknowledged);
         self.remember_peaks(at, &mut batch);
         self.sequence += 1;
         self.events.step("reporters", clock::now());
@@ -252,6 +253,7 @@ impl Engine {
             *self.dropped.entry(what).or_default() += count;
         }
         let (sequence, timeline) = (self.sequence, Arc::clone(&facts.timeline));
+        outlook.oom_victims.clone_from(&facts.oom_victims);
         self.facts = facts;
         let acknowledged = Arc::clone(&self.acknowledged);
         let sources = reports;

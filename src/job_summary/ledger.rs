@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::record::{GpuSample, Record, Sample};
 use super::{JobState, JobSummary};
-use crate::catalog::{cgroup, gpu, kmsg, workload};
+use crate::catalog::{cgroup, gpu, workload};
 use crate::model::desc::Desc;
 use crate::model::label::Label;
 use crate::model::lock::lock;
@@ -31,8 +31,6 @@ pub struct Ledger {
 #[derive(Debug, Default)]
 struct Book {
     jobs: BTreeMap<Label, Record>,
-    /// The last victim of the kernel's OOM killer that was counted: pid and time.
-    victim: Option<(Label, u64)>,
 }
 
 impl Ledger {
@@ -69,7 +67,7 @@ impl Book {
         if now.jobs.is_empty() && self.jobs.is_empty() {
             return;
         }
-        self.meet_victim(&mut now, out);
+        now.count_victims(out);
         now.read(out);
         let hierarchical =
             !points(out, &cgroup::HIERARCHY.desc).any(|(labels, _)| labels[0].as_str() == "v1");
@@ -95,22 +93,6 @@ impl Book {
             record.add(sample, at, hierarchical);
         }
     }
-
-    /// Counts the last victim of the kernel's OOM killer once, for its job.
-    fn meet_victim(&mut self, now: &mut Now, out: &Batch) {
-        let Some((labels, _)) = points(out, &kmsg::LAST_VICTIM.desc).next() else { return };
-        let killed = points(out, &kmsg::LAST_KILL.desc).next().map_or(0.0, |(_, value)| value);
-        let victim = Some((labels[2].clone(), killed.to_bits()));
-        if self.victim == victim {
-            return;
-        }
-        self.victim = victim;
-        let (group, workload) = (&labels[3], &labels[5]);
-        for sample in now.jobs.values_mut() {
-            let by_name = sample.workload.as_ref().is_some_and(|name| name == workload);
-            sample.victim = by_name || below(group, &sample.cgroup).is_some();
-        }
-    }
 }
 
 /// The jobs of one sample.
@@ -120,6 +102,18 @@ struct Now {
 }
 
 impl Now {
+    /// Counts the victims of the kernel's OOM killer for their jobs.
+    fn count_victims(&mut self, out: &Batch) {
+        for victim in &out.facts.oom_victims {
+            for sample in self.jobs.values_mut() {
+                let by_name = sample.workload.as_ref().is_some_and(|name| *name == victim.workload);
+                if by_name || below(&victim.cgroup, &sample.cgroup).is_some() {
+                    sample.victims += 1;
+                }
+            }
+        }
+    }
+
     /// Finds the jobs: those with a workload, and those that hold a GPU.
     fn find(&mut self, out: &Batch) {
         for (labels, _) in points(out, &workload::INFO.desc) {

@@ -34,8 +34,8 @@ pub(super) struct Sample {
     pub(super) limit: Option<f64>,
     /// OOM kills so far, by cgroup: that of the job, and those below it.
     pub(super) oom_kills: BTreeMap<Label, f64>,
-    /// Whether the kernel log names a process of the job as a new victim.
-    pub(super) victim: bool,
+    /// Number of its processes that the kernel log names as new victims.
+    pub(super) victims: u64,
     /// By UUID, or by index where the UUID is not known.
     pub(super) gpus: BTreeMap<Label, GpuSample>,
 }
@@ -175,7 +175,7 @@ impl Record {
                 *most = most.max(*kills);
             }
         }
-        self.victims = self.victims.saturating_add(u64::from(sample.victim));
+        self.victims = self.victims.saturating_add(sample.victims);
         let counts = self.oom_kills.values().copied();
         let counted = if hierarchical { counts.fold(0.0, f64::max) } else { counts.sum() };
         let memory = &mut self.summary.memory;

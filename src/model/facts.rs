@@ -135,7 +135,7 @@ pub struct HeldMemory {
 }
 
 /// A process that the kernel's OOM killer killed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OomVictim {
     pub pid: u32,
     pub comm: Label,
@@ -149,7 +149,14 @@ pub struct OomVictim {
     pub limit_cgroup: Label,
     /// Whether the limit of a cgroup was reached: its name may be unknown.
     pub in_cgroup: bool,
+    /// The displayed name of the workload that it belonged to; empty for none, and where it is not known.
+    pub workload: Label,
+    /// Its resident memory of each kind of [`RESIDENT_KINDS`]; absent where the log does not tell it.
+    pub resident: [Option<Bytes>; RESIDENT_KINDS.len()],
 }
+
+/// The kinds of resident memory in the kernel's line of an OOM kill.
+pub const RESIDENT_KINDS: [&str; 3] = ["anon", "file", "shmem"];
 
 /// A thread that ended; the last one of a process has its exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@ use foldhash::{HashMap, HashMapExt as _};
 use serde::{Deserialize, Serialize};
 
 use super::ends::End;
+use super::facts::OomVictim;
 use super::finding::Subject;
 use super::fits::Fit;
 use super::format;
@@ -36,6 +37,8 @@ pub struct Outlook {
     pub fits: Vec<Fit>,
     /// How processes ended, and why; the oldest first.
     pub ends: Arc<[Arc<End>]>,
+    /// The processes that the kernel's OOM killer killed since the tick before, by the source `kmsg`.
+    pub oom_victims: Vec<OomVictim>,
     /// Whether an analyzer forecasts: false where it is disabled, or failed in this tick.
     pub has_forecasts: bool,
     /// Whether an analyzer detects leaks.

@@ -131,6 +131,7 @@ fn an_oom_kill_is_stated_with_its_limit_and_what_was_lost() {
             cgroup: Label::default(),
             limit_cgroup: "/jobs".into(),
             in_cgroup: true,
+            ..OomVictim::default()
         };
         batch.facts.oom_victims.push(victim);
         exit(batch, 12, 9);
@@ -302,6 +303,7 @@ fn an_oom_kill_of_a_process_without_a_workload_is_stated_and_another_end_of_one_
             cgroup: "/jobs/a".into(),
             limit_cgroup: Label::default(),
             in_cgroup: false,
+            ..OomVictim::default()
         };
         // With memory.oom.group, the kernel logs it twice.
         batch.facts.oom_victims.extend([victim.clone(), victim]);
@@ -331,6 +333,7 @@ fn a_killed_process_of_no_workload_is_stated_when_it_has_gone_and_not_if_it_is_o
                 cgroup: "/jobs/a".into(),
                 limit_cgroup: "/jobs/a".into(),
                 in_cgroup: true,
+                ..OomVictim::default()
             });
         });
         (0..4).for_each(|_| {
@@ -425,6 +428,7 @@ fn a_process_that_is_started_and_killed_within_a_tick_may_be_seen_afterwards() {
             cgroup: "/jobs/a".into(),
             limit_cgroup: "/jobs".into(),
             in_cgroup: true,
+            ..OomVictim::default()
         };
         node.tick(|batch| batch.facts.oom_victims.push(victim));
         node.running.push((11, "train", None));

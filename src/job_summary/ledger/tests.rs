@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::job_summary::{JobMemory, LimitState, PeakBasis};
-use crate::model::facts::{SlurmGpu, Workload};
+use crate::model::facts::{OomVictim, SlurmGpu, Workload};
 use crate::model::ids::{Anchor, WorkloadKey};
 use crate::model::units::{Bytes, Count, Flag, Ratio, Seconds};
 
@@ -169,7 +169,7 @@ fn a_gpu_without_processes_is_held() {
 #[test]
 fn oom_kills_come_from_the_cgroups_and_from_the_kernel_log() {
     let (job, task) = (group("7"), format!("{}/step_0/task_0", group("7")));
-    let kills = |version: &str, counts: &[(&str, u64)], victim: Option<(&str, &str, u64)>| {
+    let kills = |version: &str, counts: &[(&str, u64)], victims: &[(u32, &str)]| {
         let ledger = Ledger::new(None);
         for second in [100, 101] {
             let mut out = batch(&[JOB]);
@@ -177,20 +177,24 @@ fn oom_kills_come_from_the_cgroups_and_from_the_kernel_log() {
             for (path, count) in counts {
                 out.put(&cgroup::EVENTS, &labels([path, "oom_kill"]), Count(*count));
             }
-            if let Some((pid, group, at)) = victim {
-                let victim = ["cgroup", "python", pid, group, "1000", "", group];
-                out.put(&kmsg::LAST_VICTIM, &labels(victim), Flag(true));
-                out.put(&kmsg::LAST_KILL, &[], Seconds::from_micros(at));
+            if second == 101 {
+                let victim = |(pid, group): &(u32, &str)| OomVictim {
+                    pid: *pid,
+                    cgroup: (*group).into(),
+                    ..OomVictim::default()
+                };
+                out.facts.oom_victims = victims.iter().map(victim).collect();
             }
             report(&ledger, second, &mut out);
         }
         ledger.summary("7").unwrap().memory.oom_kills
     };
-    assert_eq!(kills("v2", &[(&job, 2), (&task, 2)], None), 2);
-    assert_eq!(kills("v1", &[(&job, 0), (&task, 2), ("/slurm/uid_1000/job_70", 9)], None), 2);
-    // The cgroup of the task is gone; the log is counted once.
-    assert_eq!(kills("v1", &[], Some(("12", &task, 5))), 1);
-    assert_eq!(kills("v1", &[], Some(("12", "/slurm/uid_1000/job_70/step_0", 5))), 0);
+    assert_eq!(kills("v2", &[(&job, 2), (&task, 2)], &[]), 2);
+    assert_eq!(kills("v1", &[(&job, 0), (&task, 2), ("/slurm/uid_1000/job_70", 9)], &[]), 2);
+    // The cgroup of the task is gone; each victim of a sample counts.
+    assert_eq!(kills("v1", &[], &[(12, &task)]), 1);
+    assert_eq!(kills("v1", &[], &[(12, &task), (14, &job), (13, "/slurm/uid_1000/job_70/step_0")]), 2);
+    assert_eq!(kills("v1", &[], &[(13, "/slurm/uid_1000/job_70/step_0")]), 0);
 }
 
 #[test]

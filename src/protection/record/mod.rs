@@ -407,7 +407,7 @@ impl Follower {
             frames.push(Arc::clone(frame));
             frames.clone()
         };
-        if let Some(mut incident) = self.oom_kills.look(frame) {
+        for mut incident in self.oom_kills.look(frame) {
             incident.circumstances = circumstances(&known, &oom_kills::about(&incident));
             records.recorder.record(incident);
         }

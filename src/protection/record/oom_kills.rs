@@ -12,11 +12,12 @@ use serde_json::{Map, json};
 use super::circumstances::{About, circumstances};
 use crate::host::cgroup_path::{self, Place};
 use crate::host::subordinate::Subordinates;
+use crate::model::facts::{OomVictim, RESIDENT_KINDS};
 use crate::model::frame::Frame;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
-use crate::model::units::Bytes;
+use crate::model::units::{Bytes, Unit as _, real};
 use crate::plot::{TimeAxis, moment};
 use crate::protection::enforce::exits::ProcessExit;
 use crate::protection::policy::Resource;
@@ -55,12 +56,30 @@ impl OomKills {
         Self { kills: None, subordinates: Subordinates::new(passwd) }
     }
 
-    /// An incident, if the OOM killer killed since the last frame.
-    pub(super) fn look(&mut self, frame: &Frame) -> Option<Incident> {
-        let counted = family(frame, kmsg::metrics::OOM_KILLS.desc.name)?;
+    /// The incidents of what the OOM killer killed since the last frame: one for each cgroup of victims, and one of those that the log
+    /// does not name.
+    pub(super) fn look(&mut self, frame: &Frame) -> Vec<Incident> {
+        let Some(counted) = family(frame, kmsg::metrics::OOM_KILLS.desc.name) else { return Vec::new() };
         let kills: f64 = counted.points.iter().map(|point| point.value).sum();
-        let before = self.kills.replace(kills)?;
-        (kills > before).then(|| incident(frame, kills - before, &self.subordinates))
+        let Some(before) = self.kills.replace(kills).filter(|before| kills > *before) else {
+            return Vec::new();
+        };
+        let mut of_groups: BTreeMap<_, Vec<&OomVictim>> = BTreeMap::new();
+        for victim in &frame.outlook.oom_victims {
+            of_groups.entry((&victim.cgroup, &victim.limit_cgroup)).or_default().push(victim);
+        }
+        let mut incidents: Vec<Incident> = of_groups
+            .into_values()
+            .filter_map(|victims| {
+                let last = victims.last()?;
+                Some(incident(frame, real(victims.len() as u64), Some(last), &self.subordinates))
+            })
+            .collect();
+        let unnamed = kills - before - real(frame.outlook.oom_victims.len() as u64);
+        if unnamed > 0.0 {
+            incidents.push(incident(frame, unnamed, None, &self.subordinates));
+        }
+        incidents
     }
 }
 
@@ -68,39 +87,50 @@ fn family<'f>(frame: &'f Frame, name: &str) -> Option<&'f crate::model::point::F
     frame.families.iter().find(|family| family.desc.name == name)
 }
 
-fn incident(frame: &Frame, kills: f64, subordinates: &Subordinates) -> Incident {
-    let victim = family(frame, kmsg::metrics::LAST_VICTIM.desc.name).and_then(|family| family.points.first());
-    let labels: [&str; 7] = std::array::from_fn(|index| {
-        victim.and_then(|point| point.labels.get(index)).map_or("", Label::as_str)
-    });
-    let [scope, comm, pid, cgroup, uid, ..] = labels;
+fn incident(frame: &Frame, kills: f64, victim: Option<&OomVictim>, subordinates: &Subordinates) -> Incident {
     let mut facts = Map::new();
     facts.insert("kills".to_owned(), json!(kills));
-    let names = ["scope", "comm", "pid", "cgroup", "uid", "workload", "limit_cgroup"];
-    for (name, label) in names.into_iter().zip(labels).filter(|(_, label)| !label.is_empty()) {
-        facts.insert(format!("victim_{name}"), label.into());
-    }
-    let resident = family(frame, kmsg::metrics::LAST_VICTIM_RESIDENT.desc.name);
-    for point in resident.into_iter().flat_map(|family| &family.points) {
-        let kind = point.labels.first().map_or("", Label::as_str);
-        facts.insert(format!("victim_resident_{kind}_bytes"), json!(point.value));
+    if let Some(victim) = victim {
+        let OomVictim { pid, comm, uid, cgroup, limit_cgroup, in_cgroup, workload, resident, .. } = victim;
+        let scope = if *in_cgroup { "cgroup" } else { "host" };
+        let [pid, uid] = [Some(*pid), *uid].map(|number| number.map(|number| number.to_string()));
+        let (pid, uid) = (pid.unwrap_or_default(), uid.unwrap_or_default());
+        for (name, value) in [
+            ("scope", scope),
+            ("comm", comm.as_str()),
+            ("pid", &pid),
+            ("cgroup", cgroup.as_str()),
+            ("uid", &uid),
+            ("workload", workload.as_str()),
+            ("limit_cgroup", limit_cgroup.as_str()),
+        ] {
+            if !value.is_empty() {
+                facts.insert(format!("victim_{name}"), value.into());
+            }
+        }
+        for (kind, bytes) in RESIDENT_KINDS.into_iter().zip(resident) {
+            let known = bytes.map(|bytes| (format!("victim_resident_{kind}_bytes"), json!(bytes.value())));
+            facts.extend(known);
+        }
     }
     for finding in &frame.findings {
         facts.insert(format!("finding_{}_{}", finding.analyzer, finding.subject), json!(finding.summary));
     }
-    let whose = match scope {
-        "cgroup" => "a cgroup's",
-        "host" => "the host's",
-        _ => "some",
+    let whose = match victim.map(|victim| victim.in_cgroup) {
+        Some(true) => "a cgroup's",
+        Some(false) => "the host's",
+        None => "some",
     };
-    let who = if comm.is_empty() { "a process".to_owned() } else { format!("{comm} (pid {pid})") };
+    let who = victim
+        .map_or_else(|| "a process".to_owned(), |victim| format!("{} (pid {})", victim.comm, victim.pid));
+    let cgroup = victim.map_or("", |victim| victim.cgroup.as_str());
     let about = if cgroup.is_empty() { "oom" } else { cgroup };
     let unix = frame.at.unix().as_secs_f64();
     Incident {
         schema: SCHEMA.to_owned(),
         id: name(frame.at, about),
         cause: Cause::KernelOom,
-        user: uid.parse().ok().map(|uid| subordinates.owner(uid, frame.at)),
+        user: victim.and_then(|victim| victim.uid).map(|uid| subordinates.owner(uid, frame.at)),
         target: cgroup.to_owned(),
         began_unix_seconds: unix,
         ended_unix_seconds: Some(unix),
@@ -267,10 +297,6 @@ mod tests {
         if let Some(kills) = kills {
             out.put(&kmsg::metrics::OOM_KILLS, &["cgroup".into()], Count(kills));
             out.put(&kmsg::metrics::OOM_KILLS, &["host".into()], Count(0));
-            let labels = ["cgroup", "python3", "77", "/jobs/a", "1000", "a", "/jobs"]
-                .map(crate::model::label::Label::from);
-            out.put(&kmsg::metrics::LAST_VICTIM, &labels, Flag(true));
-            out.put(&kmsg::metrics::LAST_VICTIM_RESIDENT, &["anon".into()], Bytes::new(2 << 30));
         }
         out.put(&memory::metrics::TOTAL, &[], Bytes::new(100));
         let at = Timestamp::from_secs(second);
@@ -286,25 +312,47 @@ mod tests {
         }
     }
 
+    fn victim(pid: u32, cgroup: &str) -> OomVictim {
+        OomVictim {
+            pid,
+            comm: "python3".into(),
+            uid: Some(1000),
+            cgroup: cgroup.into(),
+            limit_cgroup: "/jobs".into(),
+            in_cgroup: true,
+            workload: "a".into(),
+            resident: [Some(Bytes::new(2 << 30)), None, None],
+            ..OomVictim::default()
+        }
+    }
+
     fn frames(second: u64) -> [Arc<Frame>; 1] {
         [Arc::new(frame(second, None))]
     }
 
     #[test]
-    fn each_strike_is_one_incident() {
+    fn each_job_with_victims_has_an_incident_of_its_own() {
         let mut oom_kills = OomKills::new(Path::new("/none"));
-        assert_eq!(oom_kills.look(&frame(1, None)), None);
-        assert_eq!(oom_kills.look(&frame(2, Some(3))), None, "what was before us is not ours to tell");
-        assert_eq!(oom_kills.look(&frame(3, Some(3))), None);
-        let incident = oom_kills.look(&frame(4, Some(5))).unwrap();
-        assert_eq!(incident.summary, "The kernel killed python3 (pid 77): a cgroup's memory was exhausted.");
-        assert_eq!(
-            (incident.id.as_str(), incident.target.as_str()),
-            ("19700101T000004.000Z-jobs-a", "/jobs/a")
-        );
-        assert_eq!((incident.user, &incident.facts["kills"]), (Some(1000), &json!(2.0)));
-        assert_eq!(incident.facts["victim_resident_anon_bytes"], json!(2_147_483_648.0));
-        assert_eq!(oom_kills.look(&frame(5, Some(5))), None);
+        let mut look = |second, kills, victims: &[OomVictim]| {
+            let mut frame = frame(second, kills);
+            frame.outlook.oom_victims = victims.to_vec();
+            oom_kills.look(&frame)
+        };
+        assert_eq!(look(1, None, &[]), []);
+        assert_eq!(look(2, Some(3), &[]), [], "what was before us is not ours to tell");
+        assert_eq!(look(3, Some(3), &[]), []);
+        let of = [victim(70, "/jobs/a"), victim(80, "/jobs/b"), victim(77, "/jobs/a")];
+        let incidents = look(4, Some(7), &of);
+        let shown = |incident: &Incident| (incident.id.clone(), incident.facts["kills"].clone());
+        let expected = [("jobs-a", 2.0), ("jobs-b", 1.0), ("oom", 1.0)];
+        let expected = expected.map(|(of, kills)| (format!("19700101T000004.000Z-{of}"), json!(kills)));
+        assert_eq!(incidents.iter().map(shown).collect::<Vec<_>>(), expected);
+        let [a, _, unnamed] = &incidents[..] else { unreachable!() };
+        assert_eq!(a.summary, "The kernel killed python3 (pid 77): a cgroup's memory was exhausted.");
+        assert_eq!((a.target.as_str(), a.user), ("/jobs/a", Some(1000)));
+        assert_eq!(a.facts["victim_resident_anon_bytes"], json!(2_147_483_648.0));
+        assert_eq!(unnamed.summary, "The kernel killed a process: some memory was exhausted.");
+        assert_eq!(look(5, Some(7), &[]), []);
     }
 
     #[test]

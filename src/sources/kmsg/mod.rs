@@ -11,12 +11,12 @@ pub mod record;
 use std::io;
 
 use crate::host::fs;
-use crate::model::facts::{Before, Facts, KernelXid, OomVictim};
+use crate::model::facts::{Before, Facts, KernelXid, OomVictim, RESIDENT_KINDS};
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
-use crate::model::units::{Bytes, Count, Flag, Seconds};
+use crate::model::units::{Count, Flag, Seconds};
 use crate::sources::Registration;
 use message::{Event, Kill, Scope, Warning};
 use reader::{KernelLog, Next};
@@ -58,14 +58,7 @@ struct Counters {
     records: u64,
     lost: u64,
     /// When the last OOM kill was, and its victim; without one if the line was truncated.
-    last: Option<(Timestamp, Option<Named>)>,
-}
-
-/// The killed process.
-struct Named {
-    /// In the order of [`metrics::LAST_VICTIM`].
-    labels: [Label; 7],
-    resident: [(&'static str, Option<Bytes>); 3],
+    last: Option<(Timestamp, Option<OomVictim>)>,
 }
 
 impl Source for Kmsg {
@@ -161,32 +154,22 @@ impl Counters {
         at: Timestamp,
     ) -> Option<OomVictim> {
         self.kills[kill.scope as usize] += 1;
-        let named = kill.victim.map(|victim| {
+        let victim = kill.victim.map(|victim| {
             let chosen = chosen.filter(|([pid, uid], _)| *pid == victim.pid && Some(*uid) == victim.uid);
-            let chosen = chosen.map(|(_, cgroups)| cgroups);
-            let [cgroup, limit] = chosen.unwrap_or_default();
-            let labels = [
-                kill.scope.label().into(),
-                Label::printable(victim.comm),
-                victim.pid.into(),
+            let [cgroup, limit_cgroup] = chosen.map(|(_, cgroups)| cgroups).unwrap_or_default();
+            OomVictim {
+                pid: victim.pid,
+                comm: Label::printable(victim.comm),
+                uid: victim.uid,
+                process: before.process(victim.pid, victim.comm),
                 cgroup,
-                victim.uid.map_or_else(Label::default, Label::from),
-                before.workload(victim.pid, victim.comm).cloned().unwrap_or_default(),
-                limit,
-            ];
-            let resident = [("anon", victim.anon), ("file", victim.file), ("shmem", victim.shmem)];
-            Named { labels, resident }
+                limit_cgroup,
+                in_cgroup: kill.scope == Scope::Cgroup,
+                workload: before.workload(victim.pid, victim.comm).cloned().unwrap_or_default(),
+                resident: [victim.anon, victim.file, victim.shmem],
+            }
         });
-        let victim = kill.victim.zip(named.as_ref()).map(|(victim, named)| OomVictim {
-            pid: victim.pid,
-            comm: named.labels[1].clone(),
-            uid: victim.uid,
-            process: before.process(victim.pid, victim.comm),
-            cgroup: named.labels[3].clone(),
-            limit_cgroup: named.labels[6].clone(),
-            in_cgroup: kill.scope == Scope::Cgroup,
-        });
-        self.last = Some((at, named));
+        self.last = Some((at, victim.clone()));
         victim
     }
 
@@ -201,10 +184,20 @@ impl Counters {
         out.put(&metrics::LOST, &[], Count(self.lost));
         let Some((at, victim)) = &self.last else { return };
         out.put(&metrics::LAST_KILL, &[], Seconds::from(at.unix()));
-        let Some(Named { labels, resident }) = victim else { return };
-        out.put(&metrics::LAST_VICTIM, labels, Flag(true));
-        for (kind, amount) in resident {
-            out.put_some(&metrics::LAST_VICTIM_RESIDENT, &[(*kind).into()], *amount);
+        let Some(victim) = victim else { return };
+        let scope = if victim.in_cgroup { Scope::Cgroup } else { Scope::Host };
+        let labels = [
+            scope.label().into(),
+            victim.comm.clone(),
+            victim.pid.into(),
+            victim.cgroup.clone(),
+            victim.uid.map_or_else(Label::default, Label::from),
+            victim.workload.clone(),
+            victim.limit_cgroup.clone(),
+        ];
+        out.put(&metrics::LAST_VICTIM, &labels, Flag(true));
+        for (kind, amount) in RESIDENT_KINDS.into_iter().zip(victim.resident) {
+            out.put_some(&metrics::LAST_VICTIM_RESIDENT, &[kind.into()], amount);
         }
     }
 }

@@ -37,6 +37,7 @@ fn a_run_that_keeps_dying_of_the_same_cause_is_counted() {
                 cgroup: Label::default(),
                 limit_cgroup: "/jobs".into(),
                 in_cgroup: true,
+                ..OomVictim::default()
             };
             batch.facts.oom_victims.extend(is_kill.then_some(victim));
         });
