@@ -17,7 +17,6 @@ use crate::plot;
 use crate::recording::{csv, prometheus, report};
 use crate::serve::http;
 use crate::serve::prometheus::{Format, negotiate};
-use crate::sources;
 use crate::sources::gpu;
 use crate::sources::{buddyinfo, cgroup, kmsg, slurm, vmstat};
 use crate::{app, config};
@@ -292,10 +291,6 @@ targets! {
     /// A line of the job socket.
     job_messages(bytes) {
         let _ = messages::parse(bytes).map_err(|problem| problem.to_string());
-    }
-    /// What a job pushes over OTLP, before it is unzipped, weighed, decoded and taken in, twice.
-    otlp_metrics(bytes) {
-        sources::otlp::fuzz_push(bytes);
     }
     /// A CDI file.
     cdi(bytes) {
