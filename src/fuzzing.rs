@@ -282,7 +282,7 @@ targets! {
     run_records(bytes) {
         let _ = run_records::Format::of(bytes);
         for format in run_records::Format::ALL {
-            let record = format.read("memory_bytes", bytes).unwrap_or_default();
+            let record = format.read(bytes).unwrap_or_default();
             for series in record.series {
                 assert!(series.rows.is_sorted_by(|one, next| one.at < next.at), "times that do not rise");
             }
