@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::analyzers::replay;
 use crate::cluster;
-use crate::files::{older_logs, parameters, pickle, run_records, snapshot};
+use crate::files::{older_logs, pickle, run_records, snapshot};
 use crate::formats::{cdi, log_lines, messages, rank_environment, varlink};
 use crate::host::cgroup::Version;
 use crate::host::room::{group, meminfo};
@@ -17,7 +17,6 @@ use crate::plot;
 use crate::recording::{csv, prometheus, report};
 use crate::serve::http;
 use crate::serve::prometheus::{Format, negotiate};
-use crate::sources;
 use crate::sources::gpu;
 use crate::sources::{buddyinfo, cgroup, kmsg, slurm, vmstat};
 use crate::{app, config};
@@ -195,39 +194,6 @@ targets! {
             let _ = snapshot::analysis::compare(&found, &found, 5);
         }
     }
-    /// The header of a safetensors file, an index and the configuration of an adapter.
-    safetensors_header(bytes) {
-        if let Ok(part) = parameters::safetensors::read_header(bytes) {
-            let held: u64 = part.tensors.iter().map(|tensor| tensor.bytes).sum();
-            assert!(held <= bytes.len() as u64, "more bytes than the file has");
-        }
-        if let Ok(index) = parameters::index::read_index(bytes) {
-            let _ = index.check(&[]);
-        }
-        let _ = parameters::adapter::read_config(bytes);
-    }
-    /// A file of numpy.save.
-    npy_header(bytes) {
-        if let Ok(part) = parameters::npy::read_npy(bytes) {
-            let held: u64 = part.tensors.iter().map(|tensor| tensor.bytes).sum();
-            assert!(held <= bytes.len() as u64, "more bytes than the file has");
-        }
-    }
-    /// An archive of torch.save or numpy.savez, the pickle of one alone, and the metadata of a distributed checkpoint.
-    pt_pickle(bytes) {
-        for any_class in [false, true] {
-            let options = parameters::torch::Options { any_class };
-            let _ = parameters::archive::read_archive(bytes, &options);
-            let _ = parameters::torch::distributed::read_metadata(bytes, &options);
-        }
-        let limits = pickle::Limits::for_file(bytes.len() as u64, 64 << 20);
-        let mut budget = pickle::Budget::new(&limits, bytes);
-        if let Ok(arena) = pickle::read_symbols(bytes, &limits, &mut budget) {
-            let root = arena.root();
-            let _ = (arena.object(root), arena.global(root), arena.items(root).count());
-        }
-        assert!(budget.most() <= limits.memory_bytes, "the bound is exceeded");
-    }
     /// `Accept` and `Accept-Encoding`.
     accept(bytes) {
         text(bytes, |text| {
@@ -283,7 +249,7 @@ targets! {
     run_records(bytes) {
         let _ = run_records::Format::of(bytes);
         for format in run_records::Format::ALL {
-            let record = format.read("memory_bytes", bytes).unwrap_or_default();
+            let record = format.read(bytes).unwrap_or_default();
             for series in record.series {
                 assert!(series.rows.is_sorted_by(|one, next| one.at < next.at), "times that do not rise");
             }
@@ -292,10 +258,6 @@ targets! {
     /// A line of the job socket.
     job_messages(bytes) {
         let _ = messages::parse(bytes).map_err(|problem| problem.to_string());
-    }
-    /// What a job pushes over OTLP, before it is unzipped, weighed, decoded and taken in, twice.
-    otlp_metrics(bytes) {
-        sources::otlp::fuzz_push(bytes);
     }
     /// A CDI file.
     cdi(bytes) {

@@ -88,8 +88,7 @@ pub(crate) fn build(local: &Path, folder: &Path) -> Result<(), Box<dyn std::erro
         if hash != cell("sha256") {
             return Err(format!("{} is not the file of the manifest", path.display()).into());
         }
-        let record =
-            Format::Wandb.read(file, &*bytes).map_err(|error| format!("{}: {error}", path.display()))?;
+        let record = Format::Wandb.read(&*bytes).map_err(|error| format!("{}: {error}", path.display()))?;
         let Some(end) = record.ends.first() else { continue };
         let name = file.rsplit('/').next().unwrap_or_default();
         let run = name.trim_start_matches("run-").trim_end_matches(".wandb");

@@ -18,7 +18,6 @@ mod job_summary;
 mod metrics;
 mod out;
 mod output;
-mod params;
 mod picture;
 mod plot;
 mod replay;
@@ -108,7 +107,6 @@ enum Command {
     Metrics(metrics::Args),
     Plot(plot::Args),
     Snapshot(snapshot::Args),
-    Params(params::Args),
     Replay(replay::Args),
     WhatIf(what_if::Args),
     /// Read an allocator snapshot; started by the daemon only.
@@ -177,7 +175,6 @@ impl Cli {
             Command::Metrics(args) => args.run(),
             Command::Plot(args) => args.run(),
             Command::Snapshot(args) => args.run(),
-            Command::Params(args) => args.run(),
             Command::Replay(args) => args.run(),
             Command::WhatIf(args) => args.run(),
             Command::SnapshotDigest(args) => args.run(),

@@ -1,7 +1,7 @@
 //! Facts that sources exchange in one tick, besides points.
 //!
 //! Sources never import each other; a source leaves data for another here. Data flows in the registry's order: `kmsg`
-//! before `gpu`, `numa` before `workload`, `process` before `drm` and `exits`, `gpu`, `drm`, `process` and `kubernetes` before `workload`, `workload` before `training`, `training` before `otlp` and
+//! before `gpu`, `numa` before `workload`, `process` before `drm` and `exits`, `gpu`, `drm`, `process` and `kubernetes` before `workload`, `workload` before `training`, `training` before
 //! `logs`, `workload` before `perf`, `slurm` and `tmpfs`, `exits` before `tmpfs`.
 
 use std::collections::{BTreeMap, HashMap};
@@ -79,7 +79,7 @@ pub struct Facts {
     /// The connected ranks, by the `training` source. Their points are already added, except for new ranks without a
     /// name.
     pub ranks: Vec<ReportedRank>,
-    /// Reported statistics of the allocators of jobs, by the sources `training`, `otlp` and `logs`.
+    /// Reported statistics of the allocators of jobs, by the sources `training` and `logs`.
     pub allocators: Vec<Allocator>,
     /// What connected ranks predict of their next phases, by the `training` source; without ranks that predict nothing.
     pub predictions: Vec<RankPredictions>,
@@ -303,7 +303,7 @@ pub struct ReportedRank {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocator {
     /// The process of the allocator, which reported it over the job socket. Absent where no running process is known
-    /// for the values: from a log, from OTLP, and after the process has ended.
+    /// for the values: from a log, and after the process has ended.
     pub process: Option<ProcessKey>,
     /// The workload of that process, or the workload of the log.
     pub workload: Option<WorkloadKey>,

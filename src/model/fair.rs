@@ -229,11 +229,6 @@ impl<U: Ord + Copy, K: Ord + Clone, V> Table<U, K, V> {
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
-
-    /// Total number of slots.
-    pub const fn most(&self) -> usize {
-        self.most
-    }
 }
 
 fn release<U: Ord>(held: &mut BTreeMap<U, usize>, user: U) {

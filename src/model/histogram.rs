@@ -32,23 +32,6 @@ impl<const FROM: i32, const COUNT: usize> Buckets<FROM, COUNT> {
         self.sum = (self.sum + value).min(f64::MAX);
     }
 
-    /// Adds counts of another histogram: the values in each bucket, those above the last bound, and the sum of all.
-    pub fn merge(&mut self, counts: &[u64; COUNT], above: u64, sum: f64) {
-        /// Maximum count per bucket, so that the total does not overflow.
-        const MOST: u64 = 1 << 56;
-        let add = |known: &mut u64, more: u64| *known = known.saturating_add(more).min(MOST);
-        self.counts.iter_mut().zip(counts).for_each(|(known, more)| add(known, *more));
-        add(&mut self.above, above);
-        if sum.is_finite() && sum >= 0.0 {
-            self.sum = (self.sum + sum).min(f64::MAX);
-        }
-    }
-
-    /// Each finite bound.
-    pub fn bounds() -> impl Iterator<Item = f64> {
-        bounds::<FROM, COUNT>()
-    }
-
     pub fn count(&self) -> u64 {
         self.counts.iter().sum::<u64>() + self.above
     }
@@ -88,15 +71,5 @@ mod tests {
         let cumulative: Vec<_> = buckets.cumulative().collect();
         assert_eq!(cumulative, [(0.5, 2), (1.0, 4), (2.0, 5)]);
         assert_eq!((buckets.count(), buckets.sum()), (6, 6.5));
-    }
-
-    #[test]
-    fn counts_of_another_histogram_are_added() {
-        let mut buckets = Buckets::<-1, 3>::default();
-        buckets.observe(0.75);
-        buckets.merge(&[1, 2, 0], 3, 9.0);
-        buckets.merge(&[u64::MAX; 3], u64::MAX, f64::NAN);
-        assert_eq!(Buckets::<-1, 3>::bounds().collect::<Vec<_>>(), [0.5, 1.0, 2.0]);
-        assert_eq!((buckets.count(), buckets.sum()), (4 << 56, 9.75));
     }
 }

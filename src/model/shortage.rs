@@ -12,7 +12,7 @@ use super::time::Timestamp;
 /// Number of entries of one user that one limit left out in one tick.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
-    /// The limit's name, which is a label value: `job_connections`, `otlp_ranks`.
+    /// The limit's name, which is a label value: `job_connections`.
     pub limit: &'static str,
     /// The user whose entries were left out; absent where the limit is not per user.
     pub user: Option<u32>,

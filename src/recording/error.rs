@@ -1,12 +1,11 @@
-//! Errors of recordings and checkpoints.
+//! Errors of recordings.
 
 use std::io;
 
 use super::columns::CsvError;
 use crate::files::older_logs::LogError;
-use crate::files::parameters::ParameterError;
 
-/// A recording or a checkpoint that cannot be read.
+/// A recording that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordingError {
     #[error("{place}")]
@@ -18,9 +17,6 @@ pub(crate) enum RecordingError {
     /// The operating system's error.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// An invalid parameter file.
-    #[error(transparent)]
-    Parameters(#[from] ParameterError),
     /// An invalid recording of an older tool.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -36,28 +32,6 @@ pub(crate) enum RecordingError {
     /// A requested column does not exist.
     #[error("there is no column {wanted:?}; there are {}", .known.join(", "))]
     NoColumn { wanted: String, known: Vec<String> },
-    /// A folder has several indexes of shards.
-    #[error("several indexes; name the one that is meant")]
-    SeveralIndexes,
-    /// A file with a part of a checkpoint of `torch.distributed.checkpoint`.
-    #[error("a part of a distributed checkpoint (.distcp); give its folder, which has the file .metadata")]
-    Distributed,
-    /// A folder has parts of a distributed checkpoint, and not its metadata.
-    #[error(
-        "parts of a distributed checkpoint (.distcp) without the file .metadata, which names their tensors"
-    )]
-    NoMetadata,
-    /// A folder has no parameter file.
-    #[error(
-        "no .safetensors, .bin, .pt, .pth, .ckpt, .npz or .npy file, and no .metadata of a distributed checkpoint"
-    )]
-    NoTensors,
-    /// A parameter file has no known format.
-    #[error("neither a safetensors file, nor an archive of torch.save or numpy.savez, nor a .npy file")]
-    UnknownFormat,
-    /// A file was replaced or written while it was read.
-    #[error("it was changed while it was read")]
-    Changed,
 }
 
 /// Adds the location to an error.

@@ -1,8 +1,7 @@
-//! Readers of recordings: series of values, and the parameters in checkpoints.
+//! Readers of recordings: series of values.
 
 pub mod cells;
 pub(crate) mod chart;
-pub(crate) mod checkpoint;
 mod columns;
 pub mod csv;
 mod error;

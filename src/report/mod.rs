@@ -13,7 +13,6 @@ mod fragmentation;
 pub mod job_summary;
 mod leak;
 mod oom;
-pub(crate) mod params;
 mod past_runs;
 mod profile;
 mod record;

@@ -27,7 +27,6 @@ pub mod kubernetes;
 pub mod logs;
 pub mod memory;
 pub mod numa;
-pub mod otlp;
 pub mod perf;
 pub mod pressure;
 pub mod process;
@@ -60,7 +59,6 @@ pub static REGISTRY: &[&Registration] = &[
     &tmpfs::REGISTRATION,
     &snapshots::REGISTRATION,
     &training::REGISTRATION,
-    &otlp::REGISTRATION,
     &logs::REGISTRATION,
     &perf::REGISTRATION,
     &daemon::REGISTRATION,

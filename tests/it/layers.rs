@@ -288,15 +288,7 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
     ),
     (
         "what a person names to a command is read with that person's rights, pipes and links included",
-        &[
-            "recording/checkpoint/mod.rs",
-            "recording/checkpoint/file.rs",
-            "recording/checkpoint/folder.rs",
-            "recording/chart.rs",
-            "cli/replay/input.rs",
-            "cli/snapshot.rs",
-            "cli/run/launcher.rs",
-        ],
+        &["recording/chart.rs", "cli/replay/input.rs", "cli/snapshot.rs", "cli/run/launcher.rs"],
     ),
 ];
 

@@ -35,7 +35,6 @@ mod msrv;
 mod otlp;
 mod otlp_backends;
 mod otlp_parity;
-mod params;
 mod past_runs;
 mod perf_logs;
 mod plot;

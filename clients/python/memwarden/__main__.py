@@ -1,10 +1,17 @@
-"""`python -m memwarden` prints a line for a shell that instruments the programs started from it."""
+"""`python -m memwarden` prints a line for a shell that instruments the programs started from it; `params` reads checkpoints."""
 
 import os
 import sys
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["params"]:
+        from .tools.params import main as params
+
+        return params(sys.argv[2:])
+    if sys.argv[1:]:
+        print("memwarden: unknown command %s; there is params" % sys.argv[1], file=sys.stderr)
+        return 2
     folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "auto")
     if not os.path.exists(os.path.join(folder, "sitecustomize.py")):
         print("memwarden: sitecustomize.py is not installed", file=sys.stderr)

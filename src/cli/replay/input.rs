@@ -75,7 +75,7 @@ fn file(path: &Path) -> anyhow::Result<RunRecord> {
     let mut front = Vec::new();
     (&mut file).take(run_records::FRONT as u64).read_to_end(&mut front).with_context(cannot)?;
     if let Some(format) = run_records::Format::of(&front) {
-        let mut record = format.read(&name, front.as_slice().chain(file)).with_context(|| name.clone())?;
+        let mut record = format.read(front.as_slice().chain(file)).with_context(|| name.clone())?;
         for series in &mut record.series {
             series.name = format!("{name}: {}", series.name);
         }

@@ -21,8 +21,8 @@ use crate::report::replay::{self as replay_report, ends, picture};
 /// Run the leak and exhaustion analyzers on recorded series, and report their results.
 ///
 /// FILE is CSV (`t_s,bytes[,limit]`, or named columns: t_s, bytes, limit, anon, shmem, alloc), a report that memwarden
-/// wrote as JSON, a run file of W&B (.wandb), a TensorBoard event file, an MLflow metric file, the CSV of nvidia-smi, the JSON
-/// of gpustat, or the output of `sacct --parsable2` or jobstats; --prometheus queries a server instead. If the file states how
+/// wrote as JSON, a run file of W&B (.wandb), a TensorBoard event file, the CSV of nvidia-smi, or the output of
+/// `sacct --parsable2`; --prometheus queries a server instead. If the file states how
 /// a run ended, by its console, exit code or state, that is shown first. The leak verdict uses the column `alloc` if present, else
 /// `anon` and `shmem`, else `bytes`; the forecast compares `bytes` with the limit. The same input always gives the same
 /// output. A file that cannot be read is named on standard error, and the others are replayed. Exit codes: 0 success, 1 an

@@ -8,6 +8,6 @@ mod watch;
 
 pub(super) use options::{Options, interval, load, seconds, set_options, within};
 pub(super) use screen::{
-    Screen, bar, for_standard_error, is_dumb, size, standard_error_page, standard_output_page,
+    Screen, for_standard_error, is_dumb, size, standard_error_page, standard_output_page,
 };
 pub(super) use watch::run;

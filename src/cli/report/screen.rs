@@ -101,7 +101,7 @@ impl Screen {
 }
 
 /// The progress of a watch: `[#####.....]`.
-pub(in crate::cli) fn bar(share: f64) -> String {
+pub(super) fn bar(share: f64) -> String {
     const WIDTH: usize = 30;
     let full =
         (0..WIDTH).filter(|place| f64::from(u32::try_from(*place).unwrap_or(0)) < share * 30.0).count();

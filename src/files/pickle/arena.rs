@@ -1,7 +1,6 @@
 //! The values of one pickle, as nodes that refer to each other by number.
 
 use super::budget::{Budget, OverBudget};
-use super::object::Object;
 
 /// A value of an [`Arena`]; small values are stored in the number itself and take no other memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,10 +45,6 @@ pub enum Value<'a> {
     Tuple,
     /// A dictionary, for [`Arena::pairs`].
     Dict,
-    /// The name of a class or function, for [`Arena::global`].
-    Global,
-    /// The result of a call or of a reference outside the pickle, for [`Arena::object`].
-    Object,
 }
 
 impl Value<'_> {
@@ -64,8 +59,6 @@ impl Value<'_> {
             Self::List => "a list",
             Self::Tuple => "a tuple",
             Self::Dict => "a dictionary",
-            Self::Global => "the name of a class or function",
-            Self::Object => "an object",
         }
     }
 }
@@ -78,10 +71,10 @@ struct Run {
     next: u32,
 }
 
-pub(super) const NO_RUN: u32 = u32::MAX;
+const NO_RUN: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Node {
+enum Node {
     Int(i64),
     Unsigned(u64),
     Float(f64),
@@ -89,38 +82,27 @@ pub(super) enum Node {
     Tuple { start: u32, len: u32 },
     List { first: u32, last: u32 },
     Dict { first: u32, last: u32 },
-    Global { module: Id, name: Id },
-    Object { index: u32 },
 }
 
 /// All values of a pickle. Text is not copied from the file.
 #[derive(Debug)]
 pub struct Arena<'a> {
     file: &'a [u8],
-    pub(super) nodes: Vec<Node>,
+    nodes: Vec<Node>,
     runs: Vec<Run>,
     items: Vec<Id>,
-    pub(super) objects: Vec<Object>,
     pub(super) root: Id,
 }
 
 impl<'a> Arena<'a> {
     pub(super) const fn new(file: &'a [u8]) -> Self {
-        Self {
-            file,
-            nodes: Vec::new(),
-            runs: Vec::new(),
-            items: Vec::new(),
-            objects: Vec::new(),
-            root: Id::NONE,
-        }
+        Self { file, nodes: Vec::new(), runs: Vec::new(), items: Vec::new(), root: Id::NONE }
     }
 
     pub fn release(mut self, budget: &mut Budget) {
         budget.drop(&mut self.nodes);
         budget.drop(&mut self.runs);
         budget.drop(&mut self.items);
-        budget.drop(&mut self.objects);
     }
 
     pub const fn root(&self) -> Id {
@@ -148,19 +130,16 @@ impl<'a> Arena<'a> {
             Node::Tuple { .. } => Value::Tuple,
             Node::List { .. } => Value::List,
             Node::Dict { .. } => Value::Dict,
-            Node::Global { .. } => Value::Global,
-            Node::Object { .. } => Value::Object,
         }
     }
 
-    /// The items of a list or tuple, or those added to an object, in order; empty for other values.
+    /// The items of a list or tuple, in order; empty for other values.
     pub fn items(&self, id: Id) -> Items<'_> {
         let (run, now) = self.runs_of(id, false);
         Items { arena: self, run, now: now.iter() }
     }
 
-    /// The keys and values of a dictionary, or those set in an object, in the order they were set; empty for other
-    /// values.
+    /// The keys and values of a dictionary, in the order they were set; empty for other values.
     pub fn pairs(&self, id: Id) -> Pairs<'_> {
         let (run, now) = self.runs_of(id, true);
         Pairs(Items { arena: self, run, now: now.iter() })
@@ -184,10 +163,6 @@ impl<'a> Arena<'a> {
             }
             Some(Node::List { first, .. }) if !dict => (first, &[]),
             Some(Node::Dict { first, .. }) if dict => (first, &[]),
-            Some(Node::Object { index }) => {
-                let object = &self.objects[index as usize];
-                (if object.dict == dict { object.first } else { NO_RUN }, &[])
-            }
             _ => (NO_RUN, &[]),
         }
     }
@@ -198,7 +173,7 @@ impl<'a> Arena<'a> {
         Some(&self.items[start as usize..(start + len) as usize])
     }
 
-    pub(super) fn push(&mut self, node: Node, budget: &mut Budget) -> Result<Id, OverBudget> {
+    fn push(&mut self, node: Node, budget: &mut Budget) -> Result<Id, OverBudget> {
         let id =
             u32::try_from(self.nodes.len()).expect("a node takes a byte of the file, which is below 4 GiB");
         if id >= INLINE {
@@ -263,15 +238,6 @@ impl<'a> Arena<'a> {
         let last = match self.nodes[node] {
             Node::List { last, .. } if !dict => last,
             Node::Dict { last, .. } if dict => last,
-            Node::Object { index } => {
-                let object = &mut self.objects[index as usize];
-                if object.first == NO_RUN {
-                    object.dict = dict;
-                } else if object.dict != dict {
-                    return Ok(false);
-                }
-                object.last
-            }
             _ => return Ok(false),
         };
         if items.is_empty() {
@@ -289,10 +255,6 @@ impl<'a> Arena<'a> {
         }
         let (first, last) = match &mut self.nodes[node] {
             Node::List { first, last } | Node::Dict { first, last } => (first, last),
-            Node::Object { index } => {
-                let object = &mut self.objects[*index as usize];
-                (&mut object.first, &mut object.last)
-            }
             _ => return Ok(false),
         };
         *last = new;
@@ -339,6 +301,6 @@ impl Iterator for Pairs<'_> {
 }
 
 /// Converts an index or a length: each item takes a byte of a file below 4 GiB.
-pub(super) fn place(at: usize) -> u32 {
+fn place(at: usize) -> u32 {
     u32::try_from(at).expect("each item takes a byte of the file, which is below 4 GiB")
 }

@@ -61,9 +61,6 @@ pub enum Problem {
     /// A memo entry with a number above the possible number of values in the file.
     #[error("stores memo entry {0}, which exceeds the number of values in the file")]
     MemoAhead(u32),
-    /// The name of a class or function is not text.
-    #[error("names a class or function by a value that is not text")]
-    NoName,
     /// An integer of more than 64 bits.
     #[error("an integer of more than 64 bits")]
     LongInteger,

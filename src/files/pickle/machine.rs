@@ -11,28 +11,6 @@ use super::opcode as op;
 /// The operation that is invalid, refused or truncated, with its offset; or the limit that was reached. For any
 /// input, this does not panic, recurse, or use more memory than `limits` allow.
 pub fn read<'a>(file: &'a [u8], limits: &Limits, budget: &mut Budget) -> Result<Arena<'a>, PickleError> {
-    run(file, false, limits, budget)
-}
-
-/// Reads a pickle that names classes and functions, as `torch.save` writes them: what Python would call when loading
-/// it becomes an inert node (see [`super::Object`]) and is not called.
-///
-/// # Errors
-/// As [`read`].
-pub fn read_symbols<'a>(
-    file: &'a [u8],
-    limits: &Limits,
-    budget: &mut Budget,
-) -> Result<Arena<'a>, PickleError> {
-    run(file, true, limits, budget)
-}
-
-fn run<'a>(
-    file: &'a [u8],
-    symbols: bool,
-    limits: &Limits,
-    budget: &mut Budget,
-) -> Result<Arena<'a>, PickleError> {
     let len = u64::try_from(file.len()).unwrap_or(u64::MAX);
     if len > limits.file_bytes {
         let problem = Problem::FileTooLarge { len, limit: limits.file_bytes };
@@ -48,7 +26,6 @@ fn run<'a>(
         marks: Vec::new(),
         memo: Vec::new(),
         fence: 0,
-        symbols,
     };
     let mut offset = 0;
     let done = machine.start().and_then(|()| {
@@ -75,19 +52,18 @@ fn run<'a>(
     }
 }
 
-pub(super) struct Machine<'a, 'b> {
-    pub(super) file: &'a [u8],
-    pub(super) at: usize,
+struct Machine<'a, 'b> {
+    file: &'a [u8],
+    at: usize,
     limits: &'b Limits,
-    pub(super) budget: &'b mut Budget,
-    pub(super) arena: Arena<'a>,
-    pub(super) stack: Vec<Id>,
+    budget: &'b mut Budget,
+    arena: Arena<'a>,
+    stack: Vec<Id>,
     /// Start of each open container in `stack`.
     marks: Vec<usize>,
     memo: Vec<Id>,
     /// The last mark, or 0: values below it do not belong to this container.
-    pub(super) fence: usize,
-    symbols: bool,
+    fence: usize,
 }
 
 impl<'a> Machine<'a, '_> {
@@ -217,7 +193,6 @@ impl<'a> Machine<'a, '_> {
                 self.arena.root = self.top()?;
                 return Ok(true);
             }
-            code if self.symbols && op::is_symbol(code) => self.symbol(code)?,
             code if op::name(code).is_some() => return Err(Problem::Refused),
             _ => return Err(Problem::Unknown),
         }
@@ -225,7 +200,7 @@ impl<'a> Machine<'a, '_> {
     }
 
     #[inline]
-    pub(super) fn take<const N: usize>(&mut self) -> Result<[u8; N], Problem> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], Problem> {
         let bytes = self.file[self.at..].first_chunk().ok_or(Problem::CutOff)?;
         self.at += N;
         Ok(*bytes)
@@ -233,7 +208,7 @@ impl<'a> Machine<'a, '_> {
 
     /// A number of one byte, or of four.
     #[inline]
-    pub(super) fn number(&mut self, is_long: bool) -> Result<u32, Problem> {
+    fn number(&mut self, is_long: bool) -> Result<u32, Problem> {
         if is_long {
             return Ok(u32::from_le_bytes(self.take()?));
         }
@@ -242,14 +217,14 @@ impl<'a> Machine<'a, '_> {
     }
 
     #[inline]
-    pub(super) fn push(&mut self, id: Id) -> Result<(), Problem> {
+    fn push(&mut self, id: Id) -> Result<(), Problem> {
         if self.stack.len() >= self.limits.waiting {
             return Err(Problem::Limit { what: "values without a container", limit: self.limits.waiting });
         }
         Ok(self.budget.push(&mut self.stack, id)?)
     }
 
-    pub(super) fn make(
+    fn make(
         &mut self,
         build: impl FnOnce(&mut Arena<'a>, &mut Budget) -> Result<Id, OverBudget>,
     ) -> Result<(), Problem> {
@@ -283,7 +258,7 @@ impl<'a> Machine<'a, '_> {
         Ok(())
     }
 
-    pub(super) fn close(&mut self) -> Result<usize, Problem> {
+    fn close(&mut self) -> Result<usize, Problem> {
         let start = self.marks.pop().ok_or(Problem::NoMark)?;
         self.fence = self.marks.last().copied().unwrap_or(0);
         Ok(start)
@@ -298,7 +273,7 @@ impl<'a> Machine<'a, '_> {
     }
 
     /// Adds the last `len` values to the container below them.
-    pub(super) fn add(&mut self, dict: bool, len: usize) -> Result<(), Problem> {
+    fn add(&mut self, dict: bool, len: usize) -> Result<(), Problem> {
         let start = self.stack.len().checked_sub(len).filter(|start| *start > self.fence);
         let start = start.ok_or(Problem::NothingThere)?;
         if dict && !len.is_multiple_of(2) {
@@ -312,7 +287,7 @@ impl<'a> Machine<'a, '_> {
         Ok(())
     }
 
-    pub(super) fn text(&mut self, len: usize) -> Result<(), Problem> {
+    fn text(&mut self, len: usize) -> Result<(), Problem> {
         let start = self.at;
         let end = start.checked_add(len).filter(|end| *end <= self.file.len()).ok_or(Problem::CutOff)?;
         self.at = end;

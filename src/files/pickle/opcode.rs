@@ -1,16 +1,15 @@
-//! Opcodes with their names: plain data, symbols, and refused ones.
+//! Opcodes with their names: plain data, and refused ones.
 
 macro_rules! opcodes {
-    ($table:ident: $($name:ident $code:literal)+) => {
+    ($($name:ident $code:literal)+) => {
         $(pub(super) const $name: u8 = $code;)+
-        const $table: &[(u8, &str)] = &[$(($code, stringify!($name))),+];
+        const ALLOWED: &[(u8, &str)] = &[$(($code, stringify!($name))),+];
     };
 }
 
 // Pickle protocols 2 to 5, from CPython's Lib/pickletools.py. Only these build
 // plain data; no other occurs in a snapshot of any PyTorch release.
 opcodes! {
-    ALLOWED:
     MARK b'('
     STOP b'.'
     NONE b'N'
@@ -44,25 +43,19 @@ opcodes! {
     FRAME 0x95
 }
 
-// Opcodes that `torch.save` writes besides plain data (torch/_weights_only_unpickler.py lists the same). They are
-// read as symbols, where the caller requests symbols, and refused otherwise.
-opcodes! {
-    SYMBOLS:
-    GLOBAL b'c'
-    STACK_GLOBAL 0x93
-    REDUCE b'R'
-    BUILD b'b'
-    NEWOBJ 0x81
-    BINPERSID b'Q'
-    BINBYTES b'B'
-    SHORT_BINBYTES b'C'
-    SHORT_BINSTRING b'U'
-    EMPTY_SET 0x8f
-    ADDITEMS 0x90
-}
-
 /// Opcodes that are not plain data, or that protocols 2 to 5 do not write.
 const REFUSED: &[(u8, &str)] = &[
+    (b'c', "GLOBAL"),
+    (0x93, "STACK_GLOBAL"),
+    (b'R', "REDUCE"),
+    (b'b', "BUILD"),
+    (0x81, "NEWOBJ"),
+    (b'Q', "BINPERSID"),
+    (b'B', "BINBYTES"),
+    (b'C', "SHORT_BINBYTES"),
+    (b'U', "SHORT_BINSTRING"),
+    (0x8f, "EMPTY_SET"),
+    (0x90, "ADDITEMS"),
     (b'i', "INST"),
     (b'o', "OBJ"),
     (0x92, "NEWOBJ_EX"),
@@ -93,12 +86,7 @@ const REFUSED: &[(u8, &str)] = &[
 
 /// The name of an opcode; absent where no protocol has it.
 pub(super) fn name(code: u8) -> Option<&'static str> {
-    ALLOWED.iter().chain(SYMBOLS).chain(REFUSED).find(|(known, _)| *known == code).map(|(_, name)| *name)
-}
-
-/// Whether an opcode builds a symbol.
-pub(super) fn is_symbol(code: u8) -> bool {
-    SYMBOLS.iter().any(|(known, _)| *known == code)
+    ALLOWED.iter().chain(REFUSED).find(|(known, _)| *known == code).map(|(_, name)| *name)
 }
 
 #[cfg(test)]
@@ -107,8 +95,7 @@ mod tests {
 
     #[test]
     fn no_opcode_is_both_allowed_and_refused() {
-        let mut codes: Vec<u8> =
-            ALLOWED.iter().chain(SYMBOLS).chain(REFUSED).map(|(code, _)| *code).collect();
+        let mut codes: Vec<u8> = ALLOWED.iter().chain(REFUSED).map(|(code, _)| *code).collect();
         codes.sort_unstable();
         let all = codes.len();
         codes.dedup();

@@ -1,9 +1,6 @@
-//! Samples of GPUs: the CSV of `nvidia-smi --query-gpu=… --format=csv`, and the JSON documents of `gpustat --json`, one after
-//! another. gpustat writes no CSV.
+//! Samples of GPUs: the CSV of `nvidia-smi --query-gpu=… --format=csv`.
 
 use std::borrow::Cow;
-
-use serde::Deserialize;
 
 use super::{RunRecord, RunRecordError, Samples};
 use crate::formats::stamp;
@@ -90,54 +87,4 @@ fn amount(cell: &str) -> Result<Option<f64>, String> {
 
 fn short(cell: &str) -> String {
     cell.chars().take(40).collect()
-}
-
-/// A document of `gpustat --json` (gpustat/core.py, `jsonify`).
-#[derive(Deserialize)]
-struct Document {
-    query_time: String,
-    gpus: Vec<Gpu>,
-}
-
-#[derive(Deserialize)]
-struct Gpu {
-    index: u32,
-    /// In MiB; absent or null where the driver does not tell.
-    #[serde(rename = "memory.used")]
-    used: Option<f64>,
-    #[serde(rename = "memory.total")]
-    total: Option<f64>,
-}
-
-/// Reads documents of gpustat.
-///
-/// # Errors
-/// [`RunRecordError`], with the offset of the document.
-pub(crate) fn gpustat(bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
-    let (mut samples, mut remarks) = (Samples::default(), Vec::new());
-    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-    let mut documents = serde_json::Deserializer::from_slice(bytes).into_iter::<Document>();
-    let mut offset = 0;
-    while let Some(document) = documents.next() {
-        let wrong = |problem| RunRecordError::At { offset, problem };
-        let document = match document {
-            Ok(document) => document,
-            Err(error) if error.is_eof() => {
-                remarks.push(format!("the file ends within a document, at offset {offset}"));
-                break;
-            }
-            Err(_) => return Err(wrong("not a document of gpustat --json")),
-        };
-        let at = stamp::find(&document.query_time).ok_or_else(|| wrong("query_time is not a time"))?;
-        for gpu in document.gpus {
-            let name = format!("memory of GPU {}", gpu.index);
-            if let Some(used) = gpu.used {
-                samples.push(&name, true, at, used * MIB)?;
-            }
-            samples.limit(&name, gpu.total.unwrap_or(0.0) * MIB);
-        }
-        offset = documents.byte_offset() as u64;
-    }
-    let series = samples.finish(&mut remarks);
-    Ok(RunRecord { tool: "gpustat", series, remarks, ..RunRecord::default() })
 }

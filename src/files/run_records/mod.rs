@@ -1,7 +1,7 @@
 //! What experiment trackers, schedulers and GPU tools recorded of runs: series of memory, and how the runs ended.
 //!
-//! W&B run files (`wandb`), TensorBoard event files (`tensorboard`), MLflow metric files (`mlflow`), the CSV of
-//! nvidia-smi and the JSON of gpustat (`gpus`), sacct and jobstats (`slurm`). The first bytes tell which one it is.
+//! W&B run files (`wandb`), TensorBoard event files (`tensorboard`), the CSV of nvidia-smi (`gpus`) and the output of sacct
+//! (`slurm`). The first bytes tell which one it is.
 //! The first two are read piece by piece, because they also contain media and metrics and can have any size. Each error has
 //! the offset, or the line, at which it is.
 
@@ -17,7 +17,6 @@ use crate::model::steps::Steps;
 
 pub(crate) mod console;
 pub(crate) mod gpus;
-pub(crate) mod mlflow;
 mod protobuf;
 mod quantity;
 pub(crate) mod slurm;
@@ -111,26 +110,15 @@ pub enum RunRecordError {
 pub enum Format {
     Wandb,
     TensorBoard,
-    Mlflow,
     NvidiaSmi,
-    Gpustat,
     Sacct,
-    Jobstats,
 }
 
 /// The number of bytes that [`Format::of`] needs.
 pub const FRONT: usize = 4096;
 
 impl Format {
-    pub const ALL: [Self; 7] = [
-        Self::Wandb,
-        Self::TensorBoard,
-        Self::Mlflow,
-        Self::NvidiaSmi,
-        Self::Gpustat,
-        Self::Sacct,
-        Self::Jobstats,
-    ];
+    pub const ALL: [Self; 4] = [Self::Wandb, Self::TensorBoard, Self::NvidiaSmi, Self::Sacct];
 
     /// The format of a file that begins with these bytes; absent where it is none of these.
     pub fn of(front: &[u8]) -> Option<Self> {
@@ -151,29 +139,21 @@ impl Format {
         }
         let text = front.strip_prefix(b"\xef\xbb\xbf").unwrap_or(front).trim_ascii_start();
         let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        let has = |text: &[u8], part: &[u8]| text.windows(part.len()).any(|window| window == part);
-        if text.starts_with(b"JS1:") {
-            Some(Self::Jobstats)
-        } else if text.starts_with(b"{") && has(text, b"\"query_time\"") {
-            Some(Self::Gpustat)
-        } else if text.starts_with(b"{") && has(text, b"\"nodes\"") && has(text, b"\"used_memory\"") {
-            Some(Self::Jobstats)
-        } else if has(line, b"memory.used") {
+        let has = |part: &[u8]| line.windows(part.len()).any(|window| window == part);
+        if has(b"memory.used") {
             Some(Self::NvidiaSmi)
-        } else if has(text, slurm::HEADING) {
-            Some(Self::Jobstats)
-        } else if has(line, b"JobID") && has(line, b"State") {
+        } else if has(b"JobID") && has(b"State") {
             Some(Self::Sacct)
         } else {
-            mlflow::begins(line).then_some(Self::Mlflow)
+            None
         }
     }
 
-    /// Reads a file of this format; `name` is the path, of which MLflow's has the name of the metric.
+    /// Reads a file of this format.
     ///
     /// # Errors
     /// [`RunRecordError`].
-    pub fn read(self, name: &str, input: impl Read) -> Result<RunRecord, RunRecordError> {
+    pub fn read(self, input: impl Read) -> Result<RunRecord, RunRecordError> {
         match self {
             Self::Wandb => wandb::read(input),
             Self::TensorBoard => tensorboard::read(input),
@@ -184,11 +164,8 @@ impl Format {
                     return Err(RunRecordError::Nothing("larger than 1 GiB"));
                 }
                 match self {
-                    Self::Mlflow => mlflow::read(name, &bytes),
                     Self::NvidiaSmi => gpus::nvidia_smi(&bytes),
-                    Self::Gpustat => gpus::gpustat(&bytes),
-                    Self::Sacct => slurm::sacct(&bytes),
-                    _ => slurm::jobstats(&bytes),
+                    _ => slurm::sacct(&bytes),
                 }
             }
         }

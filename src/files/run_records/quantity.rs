@@ -3,8 +3,7 @@
 /// Maximum value in bytes: 8 PiB, below which a double is exact.
 pub(super) const LARGEST: f64 = 9_007_199_254_740_992.0;
 
-/// Units in names. PyTorch's users write GB for powers of 1024; MLflow's megabytes are 10^6 bytes
-/// (`mlflow/system_metrics/metrics/gpu_monitor.py`).
+/// Units in names. PyTorch's users write GB for powers of 1024; units that are spelled out are powers of 1000.
 const UNITS: [(&str, f64); 10] = [
     ("bytes", 1.0),
     ("kib", 1024.0),
@@ -62,7 +61,7 @@ mod tests {
         let check = |name, expected: Option<(f64, bool)>| {
             assert_eq!(of_name(name).map(|found| (found.unit, found.gpu)), expected, "{name}");
         };
-        // PyTorch Lightning, Megatron-LM, torchtitan, MLflow, W&B.
+        // PyTorch Lightning, Megatron-LM, torchtitan, W&B.
         check("DeviceStatsMonitor.on_train_batch_end/reserved_bytes.all.current", Some((1.0, true)));
         check("mem-reserved-bytes", Some((1.0, true)));
         check("memory/max_reserved(GiB)", Some((1_073_741_824.0, true)));

@@ -1,23 +1,12 @@
-//! How jobs of Slurm ended, and the most memory that they used: `sacct` and jobstats.
+//! How jobs of Slurm ended, and the most memory that they used: `sacct`.
 //!
 //! `sacct` has a line for each job and each of its steps, of which MaxRSS is known only of steps; states are those of
-//! `man sacct`, section JOB STATE CODES. A summary of jobstats is `JS1:`, base64 of gzip of JSON (`report::job_summary` writes
-//! the same), the JSON itself (`jobstats --json`), or the report that it prints. None has samples.
+//! `man sacct`, section JOB STATE CODES. It has no samples.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::io::Read as _;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use flate2::read::GzDecoder;
-use serde::Deserialize;
 
 use super::{RunEnd, RunRecord, RunRecordError};
 use crate::model::ends::EndCause;
-
-/// Maximum size of the JSON of one job: a job of 10,000 nodes with eight GPUs each has 6 MB.
-const LARGEST: u64 = 16 << 20;
 
 /// Reads the output of `sacct`, with or without `--parsable2`, with a header.
 ///
@@ -33,10 +22,8 @@ pub(crate) fn sacct(bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
     let (Some(id), Some(state)) = (place("JobID"), place("State")) else {
         return Err(RunRecordError::Nothing("the output of sacct needs the columns JobID and State"));
     };
-    let [name, exit, used, limit, comment] =
-        ["JobName", "ExitCode", "MaxRSS", "ReqMem", "AdminComment"].map(place);
+    let [name, exit, used, limit] = ["JobName", "ExitCode", "MaxRSS", "ReqMem"].map(place);
     let mut ends: Vec<RunEnd> = Vec::new();
-    let mut remarks = Vec::new();
     let mut numbers: Vec<String> = Vec::new();
     for (at, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
@@ -61,12 +48,6 @@ pub(crate) fn sacct(bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
             let code = cell(exit).split_once(':').filter(|(_, signal)| *signal == "0");
             end.exit_code = code.and_then(|(code, _)| code.parse().ok());
             end.limit_bytes = amount(cell(limit));
-            if cell(comment).starts_with("JS1:") {
-                match summary(cell(comment).as_bytes()) {
-                    Some(summary) => summary.fill(end),
-                    None => remarks.push(format!("the summary of jobstats of {} cannot be read", end.run)),
-                }
-            }
         } else if cause(cells[state]) == EndCause::CgroupLimit && end.cause != EndCause::Finished {
             end.cause = EndCause::CgroupLimit;
         }
@@ -75,7 +56,7 @@ pub(crate) fn sacct(bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
     if ends.is_empty() {
         return Err(RunRecordError::Nothing("the output of sacct has no job"));
     }
-    Ok(RunRecord { tool: "sacct", ends, remarks, ..RunRecord::default() })
+    Ok(RunRecord { tool: "sacct", ends, ..RunRecord::default() })
 }
 
 /// The text with `|` between the cells, where it has columns of fixed widths, which the line of dashes below the header shows.
@@ -125,85 +106,4 @@ fn amount(cell: &str) -> Option<u64> {
     let bytes = number.parse::<f64>().ok()? * f64::from(shift).exp2();
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
     (1.0..super::quantity::LARGEST).contains(&bytes).then_some(bytes as u64)
-}
-
-#[derive(Deserialize)]
-struct Summary {
-    nodes: BTreeMap<String, Node>,
-}
-
-#[derive(Deserialize)]
-struct Node {
-    used_memory: Option<u64>,
-    total_memory: Option<u64>,
-}
-
-impl Summary {
-    /// The node that used the largest part counts.
-    fn fill(&self, end: &mut RunEnd) {
-        let part = |node: &&Node| {
-            #[expect(clippy::cast_precision_loss, reason = "a share")]
-            node.used_memory
-                .zip(node.total_memory)
-                .map_or(0.0, |(used, total)| used as f64 / total.max(1) as f64)
-        };
-        if let Some(worst) = self.nodes.values().max_by(|one, other| part(one).total_cmp(&part(other))) {
-            end.used_bytes = worst.used_memory.or(end.used_bytes);
-            end.limit_bytes = worst.total_memory.or(end.limit_bytes);
-        }
-    }
-}
-
-/// The summary after `JS1:`.
-fn summary(text: &[u8]) -> Option<Summary> {
-    let packed = STANDARD.decode(text.strip_prefix(b"JS1:")?.trim_ascii()).ok()?;
-    let mut json = Vec::new();
-    GzDecoder::new(&*packed).take(LARGEST).read_to_end(&mut json).ok()?;
-    serde_json::from_slice(&json).ok()
-}
-
-/// The heading of the report that jobstats prints.
-pub(super) const HEADING: &[u8] = b"Slurm Job Statistics";
-
-/// Reads that report: the state, and the memory of each node.
-fn printed(text: &str) -> RunEnd {
-    let mut end = RunEnd::new(String::new(), EndCause::Unknown);
-    let (mut nodes, mut is_memory) = (BTreeMap::new(), false);
-    for line in text.lines().map(str::trim) {
-        // Other tables of nodes follow.
-        is_memory = line.starts_with("CPU memory usage per node") || is_memory && !line.contains(" per node");
-        match line.split_once(": ").map(|(name, value)| (name, value.trim())) {
-            Some(("Job ID", job)) => end.run = format!("job {job}"),
-            Some(("State", state)) => end.cause = cause(state),
-            Some((name, value)) if is_memory && !name.starts_with("Total") => {
-                let amounts = value.split(' ').next().and_then(|amounts| amounts.split_once('/'));
-                let size = |text: &str| amount(text.strip_suffix('B').unwrap_or(text));
-                if let Some((used, total)) = amounts {
-                    nodes
-                        .insert(name.to_owned(), Node { used_memory: size(used), total_memory: size(total) });
-                }
-            }
-            _ => {}
-        }
-    }
-    Summary { nodes }.fill(&mut end);
-    end
-}
-
-/// Reads one summary of jobstats: its line, its JSON, or the report that it prints.
-///
-/// # Errors
-/// [`RunRecordError`] where it is neither.
-pub(crate) fn jobstats(bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
-    let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes).trim_ascii();
-    if text.windows(HEADING.len()).any(|window| window == HEADING) {
-        let ends = vec![printed(&String::from_utf8_lossy(text))];
-        return Ok(RunRecord { tool: "jobstats", ends, ..RunRecord::default() });
-    }
-    let summary = if text.starts_with(b"{") { serde_json::from_slice(text).ok() } else { summary(text) };
-    let problem = "not a summary of jobstats (JS1: and base64 of gzip of JSON, or the JSON)";
-    let summary = summary.ok_or(RunRecordError::At { offset: 0, problem })?;
-    let mut end = RunEnd::new(String::new(), EndCause::Unknown);
-    summary.fill(&mut end);
-    Ok(RunRecord { tool: "jobstats", ends: vec![end], ..RunRecord::default() })
 }

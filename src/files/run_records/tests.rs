@@ -1,4 +1,3 @@
-use std::io::Read as _;
 use std::path::Path;
 
 use expect_test::{Expect, expect};
@@ -61,12 +60,12 @@ fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(folder.join(name)).unwrap()
 }
 
-fn read(name: &str, bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
-    Format::of(&bytes[..bytes.len().min(FRONT)]).expect("the format is known").read(name, bytes)
+fn read(bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
+    Format::of(&bytes[..bytes.len().min(FRONT)]).expect("the format is known").read(bytes)
 }
 
-fn shown(name: &str, bytes: &[u8]) -> String {
-    let record = match read(name, bytes) {
+fn shown(bytes: &[u8]) -> String {
+    let record = match read(bytes) {
         Ok(record) => record,
         Err(error) => return error.to_string(),
     };
@@ -84,14 +83,14 @@ fn shown(name: &str, bytes: &[u8]) -> String {
     format!("{}\n{}", record.tool, lines.join("\n"))
 }
 
-fn check(name: &str, bytes: &[u8], expected: Expect) {
-    expected.assert_eq(&shown(name, bytes));
+fn check(bytes: &[u8], expected: Expect) {
+    expected.assert_eq(&shown(bytes));
 }
 
 #[test]
 fn files_of_both_clients_have_gpus_host_console_and_exit_code() {
     for name in ["backward.wandb", "client-0.16.wandb"] {
-        let record = read(name, &fixture(name)).unwrap();
+        let record = read(&fixture(name)).unwrap();
         let names: Vec<&str> = record.series.iter().map(|series| series.name.as_str()).collect();
         let all = ["memory of GPU 0", "memory of GPU 1", "memory of the process", "memory of the host"];
         assert_eq!(names, all, "{name}");
@@ -108,14 +107,14 @@ fn files_of_both_clients_have_gpus_host_console_and_exit_code() {
         assert_eq!(record.steps.recorded(), Some(7), "{name}");
         assert_eq!(record.remarks, [""; 0]);
     }
-    let record = read("finished.wandb", &fixture("finished.wandb")).unwrap();
+    let record = read(&fixture("finished.wandb")).unwrap();
     assert_eq!((record.ends[0].cause, record.ends[0].step), (EndCause::Finished, Some(8)));
 }
 
 #[test]
 fn a_file_that_was_cut_is_read_until_its_end() {
     let bytes = fixture("backward.wandb");
-    let record = read("x.wandb", &bytes[..bytes.len() / 2]).unwrap();
+    let record = read(&bytes[..bytes.len() / 2]).unwrap();
     assert_eq!(record.ends[0].cause, EndCause::Unknown);
     let half = bytes.len() / 2;
     let remarks = [
@@ -125,7 +124,7 @@ fn a_file_that_was_cut_is_read_until_its_end() {
     assert_eq!(record.remarks, remarks);
     // Zeros that a file system left.
     let zeros = [&bytes[..], &[0; 100]].concat();
-    assert_eq!(read("x.wandb", &zeros).unwrap().ends[0].cause, EndCause::GpuMemory);
+    assert_eq!(read(&zeros).unwrap().ends[0].cause, EndCause::GpuMemory);
 }
 
 #[test]
@@ -134,20 +133,19 @@ fn damaged_run_files_have_an_offset() {
     let with = |at: usize, byte: u8| {
         let mut bytes = bytes.clone();
         bytes[at] = byte;
-        shown("x.wandb", &bytes)
+        shown(&bytes)
     };
     assert_eq!(with(4, 9), "at offset 0: not the header of a W&B run file of version 0");
     assert_eq!(with(20, 0xff), "at offset 7: the checksum of the chunk is wrong");
-    assert_eq!(shown("x", b":W&B"), "at offset 0: not the header of a W&B run file of version 0");
-    check("x", &log(&[(1, b"\xff")]), expect!["at offset 7: a record that is not a message of W&B"]);
-    check("x", &log(&[(9, b"")]), expect!["at offset 7: an unknown kind of chunk"]);
+    assert_eq!(shown(b":W&B"), "at offset 0: not the header of a W&B run file of version 0");
+    check(&log(&[(1, b"\xff")]), expect!["at offset 7: a record that is not a message of W&B"]);
+    check(&log(&[(9, b"")]), expect!["at offset 7: an unknown kind of chunk"]);
     check(
-        "x",
         &log(&[(2, b""), (1, b"")]),
         expect!["at offset 14: a part of a record that does not follow the one before it"],
     );
     let longer = [&log(&[])[..], &[1; 7], &[0; 40_000]].concat();
-    check("x", &longer, expect!["at offset 7: the checksum of the chunk is wrong"]);
+    check(&longer, expect!["at offset 7: the checksum of the chunk is wrong"]);
 }
 
 /// A run file of these chunks.
@@ -186,7 +184,6 @@ fn percentages_need_a_total() {
     let environment = messages::Environment { memory: None, gpu_nvidia: gpus };
     let total = messages::Record { environment: Some(environment), ..messages::Record::default() };
     check(
-        "x",
         &run(std::slice::from_ref(&percent)),
         expect![[r#"
             W&B
@@ -195,7 +192,6 @@ fn percentages_need_a_total() {
             no exit code: the run was killed, or had not ended"#]],
     );
     check(
-        "x",
         &run(&[percent, total]),
         expect![[r#"
             W&B
@@ -216,7 +212,7 @@ fn steps_are_those_of_the_trainer() {
         let item = items.iter().chain(&[("_timestamp", at)]).map(item).collect();
         messages::Record { history: Some(messages::History { item }), ..messages::Record::default() }
     };
-    let between = |records: &[messages::Record]| read("x", &run(records)).unwrap().steps.recorded();
+    let between = |records: &[messages::Record]| read(&run(records)).unwrap().steps.recorded();
     let calls = [history("10.5", &[("_step", "0")]), history("20.5", &[("_step", "1")])];
     assert_eq!(between(&calls), Some(1));
     let trainer = [
@@ -226,13 +222,9 @@ fn steps_are_those_of_the_trainer() {
     ];
     assert_eq!(between(&trainer), Some(20), "the run began at 0");
     assert_eq!(between(&[history("\"NaN\"", &[("_step", "0")]), history("1", &[("_step", "-1")])]), None);
-    // A tag of TensorBoard and a metric of MLflow with the steps of the training; system metrics count samples.
-    let events = read("events", &fixture("events.out.tfevents.fixture")).unwrap();
+    // A tag of TensorBoard with the steps of the training.
+    let events = read(&fixture("events.out.tfevents.fixture")).unwrap();
     assert_eq!(events.steps.recorded(), Some(69));
-    let lines = b"1750000000000 1 0\n1750000001000 2 4\n";
-    let metric = |name: &str| read(name, lines).unwrap().steps.recorded();
-    assert_eq!(metric("m/reserved_memory_bytes"), Some(4));
-    assert_eq!(metric("m/system/gpu_0_memory_usage_megabytes"), None);
 }
 
 fn end(text: &str, exit_code: Option<i32>) -> RunEnd {
@@ -283,7 +275,6 @@ fn the_console_tells_the_end() {
 #[test]
 fn other_tools_are_read() {
     check(
-        "events",
         &fixture("events.out.tfevents.fixture"),
         expect![[r#"
         TensorBoard
@@ -291,14 +282,6 @@ fn other_tools_are_read() {
         memory/max_active(GiB) (GPU): 70 of None, 9747562496"#]],
     );
     check(
-        "run/gpu_0_memory_usage_megabytes",
-        &fixture("gpu_0_memory_usage_megabytes"),
-        expect![[r#"
-        MLflow
-        gpu_0_memory_usage_megabytes (GPU): 70 of None, 60724500000"#]],
-    );
-    check(
-        "nvidia-smi.csv",
         &fixture("nvidia-smi.csv"),
         expect![[r#"
         nvidia-smi
@@ -310,34 +293,20 @@ fn other_tools_are_read() {
     let units: Vec<u16> = std::iter::once(0xfeff).chain(smi.encode_utf16()).collect();
     for order in [u16::to_le_bytes, u16::to_be_bytes] {
         let wide: Vec<u8> = units.iter().flat_map(|unit| order(*unit)).collect();
-        assert_eq!(shown("x", &wide), shown("x", smi.as_bytes()));
+        assert_eq!(shown(&wide), shown(smi.as_bytes()));
     }
     // As sacct writes without --parsable2.
     let columns = "JobID             State ExitCode     MaxRSS     ReqMem \n------------ ---------- -------- ---------- ---------- \n\
         4711         OUT_OF_ME+    0:125                   64G \n4711.batch   OUT_OF_ME+    0:125     67000K            \n\
         4712          COMPLETED      0:0                    8G \n";
     check(
-        "x",
         columns.as_bytes(),
         expect![[r#"
         sacct
         CgroupLimit step None of None in None, code None, memory (Some(68608000), Some(68719476736))
         Finished step None of None in None, code Some(0), memory (None, Some(8589934592))"#]],
     );
-    // The layout of jobstats.py.
-    let stats = "========\n      Slurm Job Statistics\n========\n         Job ID: 39798795\n          State: OUT_OF_MEMORY\n\n  \
-        CPU memory usage per node - used/allocated\n      a1: 7.5GB/128.0GB (335.5MB/5.3GB per core of 24)\n      \
-        a2: 127.5GB/128.0GB (5.3GB/5.3GB per core of 24)\n  Total used/allocated: 135GB/256.0GB (2.8GB/5.3GB per core of 48)\n\n  \
-        GPU memory usage per node - maximum used/total\n      a1 (GPU 0): 39.9GB/40.0GB (99.8%)\n";
     check(
-        "x",
-        stats.as_bytes(),
-        expect![[r#"
-        jobstats
-        CgroupLimit step None of None in None, code None, memory (Some(136902082560), Some(137438953472))"#]],
-    );
-    check(
-        "sacct.txt",
         &fixture("sacct.txt"),
         expect![[r#"
         sacct
@@ -346,73 +315,33 @@ fn other_tools_are_read() {
         Killed step None of None in None, code None, memory (None, None)
         Failed step None of None in None, code Some(1), memory (None, Some(8589934592))"#]],
     );
-    let seed = |name: &str| {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/run_records");
-        std::fs::read(folder.join(name)).unwrap()
-    };
-    check(
-        "gpustat",
-        &seed("gpustat"),
-        expect![[r#"
-        gpustat
-        memory of GPU 0 (GPU): 2 of Some(85520809984.0), 73505177600
-        the file ends within a document, at offset 379"#]],
-    );
-    check(
-        "jobstats",
-        &seed("jobstats"),
-        expect![[r#"
-        jobstats
-        Unknown step None of None in None, code None, memory (Some(60129542144), Some(68719476736))"#]],
-    );
 }
 
 #[test]
 fn damaged_files_of_other_tools_have_a_place() {
     let mut events = fixture("events.out.tfevents.fixture");
-    let cut = shown("events", &events[..events.len() - 3]);
+    let cut = shown(&events[..events.len() - 3]);
     assert!(cut.ends_with("the file ends within an event, at offset 12500"), "{cut}");
     events[30] ^= 1;
-    assert_eq!(shown("events", &events), "at offset 0: the checksum of an event is wrong");
+    assert_eq!(shown(&events), "at offset 0: the checksum of an event is wrong");
     check(
-        "a/loss",
-        b"1750000000000 1 0\n",
-        expect![
-            "the name of an MLflow metric must state memory and its unit, as in gpu_0_memory_usage_megabytes"
-        ],
-    );
-    check(
-        "memory_bytes",
-        b"1750000000000 1 0\n\n1750000000001 x 0\n",
-        expect!["line 3: not a time in milliseconds, a value and a step"],
-    );
-    check(
-        "x",
         b"timestamp, memory.used [MiB]\n2026/11/20 10:00:00, many\n",
         expect![[r#"line 2: "many" is not a number of MiB"#]],
     );
-    check("x", b"timestamp, memory.used [MiB]\nnow, 1 MiB\n", expect![[r#"line 2: "now" is not a time"#]]);
-    check("x", b"timestamp, memory.used [MiB]\n1\n2\n", expect!["line 2: 1 cells, but the header has 2"]);
+    check(b"timestamp, memory.used [MiB]\nnow, 1 MiB\n", expect![[r#"line 2: "now" is not a time"#]]);
+    check(b"timestamp, memory.used [MiB]\n1\n2\n", expect!["line 2: 1 cells, but the header has 2"]);
     check(
-        "x",
         b"index, memory.used [MiB]\n",
         expect![
             "the CSV of nvidia-smi needs the columns timestamp and memory.used, and index or uuid for several GPUs"
         ],
     );
     check(
-        "x",
         b"JobID|State|\n1|\n",
         expect![[r#"
         sacct
         Unknown step None of None in None, code None, memory (None, None)"#]],
     );
-    check(
-        "x",
-        b"JS1:AAAA\n",
-        expect!["at offset 0: not a summary of jobstats (JS1: and base64 of gzip of JSON, or the JSON)"],
-    );
-    check("x", b"{\"query_time\": 1}", expect!["at offset 0: not a document of gpustat --json"]);
 }
 
 #[test]
@@ -424,26 +353,12 @@ fn files_of_other_kinds_are_not_these() {
     }
 }
 
-#[test]
-fn a_summary_that_memwarden_writes_is_read() {
-    let mut packed = Vec::new();
-    let json = &b"{\"nodes\": {\"a\": {\"used_memory\": 1, \"total_memory\": 4}, \"b\": {\"used_memory\": 2, \"total_memory\": 4}}}"[..];
-    flate2::read::GzEncoder::new(json, flate2::Compression::default()).read_to_end(&mut packed).unwrap();
-    use base64::Engine as _;
-    let line = format!("JS1:{}", base64::engine::general_purpose::STANDARD.encode(packed));
-    assert_eq!(read("x", line.as_bytes()).unwrap().ends[0].used_bytes, Some(2));
-    let table = format!("JobID|State|AdminComment\n7|FAILED|{line}\n8|FAILED|JS1:x\n");
-    let record = read("x", table.as_bytes()).unwrap();
-    assert_eq!((record.ends[0].used_bytes, record.ends[0].limit_bytes), (Some(2), Some(4)));
-    assert_eq!(record.remarks, ["the summary of jobstats of job 8 cannot be read"]);
-}
-
 proptest! {
     #[test]
     fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), kind in 0_u8..6) {
         for format in Format::ALL {
-            let _ = format.read("memory_bytes", &*bytes);
+            let _ = format.read(&*bytes);
         }
-        let _ = read("x", &log(&[(kind, &bytes), (4, &bytes)]));
+        let _ = read(&log(&[(kind, &bytes), (4, &bytes)]));
     }
 }

@@ -108,7 +108,7 @@ mod tests {
         let mut text = String::new();
         for name in ["backward.wandb", "sacct.txt"] {
             let bytes = std::fs::read(folder.join(name)).unwrap();
-            let mut record = Format::of(&bytes).unwrap().read(name, &*bytes).unwrap();
+            let mut record = Format::of(&bytes).unwrap().read(&*bytes).unwrap();
             // The client chooses it.
             record
                 .ends

@@ -72,7 +72,7 @@ pub(super) fn user(proc: &Path, address: SocketAddr) -> Option<u32> {
     let mut pairs = [address.ip()].into_iter().chain(everywhere).flat_map(|ip| {
         everywhere.map(|nobody| (SocketAddr::new(ip, address.port()), SocketAddr::new(nobody, 0)))
     });
-    pairs.find_map(|(own, peer)| connection::socket(proc, own, peer).ok().flatten()).map(|socket| socket.uid)
+    pairs.find_map(|(own, peer)| connection::user(proc, own, peer).ok().flatten())
 }
 
 fn no_such_family(error: &io::Error) -> bool {

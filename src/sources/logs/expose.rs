@@ -56,7 +56,7 @@ pub(super) fn ooms(all: &[LogState], out: &mut Batch) {
 }
 
 /// Puts the values read from the logs of all jobs. Of several logs with the same labels, the one with the newest value
-/// counts. For a workload whose ranks report over the job socket or OTLP, only metrics that no rank reports are added.
+/// counts. For a workload whose ranks report over the job socket, only metrics that no rank reports are added.
 pub(super) fn figures(all: &[LogState], now: Timestamp, out: &mut Batch) {
     let reported = ReportedByJobs::by_jobs(all, out);
     let mut views: Vec<&View> =

@@ -236,7 +236,7 @@ fn a_log_becomes_series_and_goes_stale() {
             memwarden_training_reported_flops_per_second{workload="llama"} 449600000000000
         "#]],
     );
-    // If a rank reports over the socket or OTLP, only metrics that it does not report are added.
+    // If a rank reports over the socket, only metrics that it does not report are added.
     let mut batch = Batch::new();
     let rank = |workload: &str| [Label::from(workload), "0".into()];
     batch.put(&training::metrics::STEP, &rank("llama"), Count(9));

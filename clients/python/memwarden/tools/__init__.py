@@ -1,0 +1,1 @@
+"""Commands of `python -m memwarden`; none is imported by a job."""
