@@ -23,6 +23,8 @@ const MIB: f64 = 1024.0 * 1024.0;
 struct Cluster {
     folder: tempfile::TempDir,
     node: String,
+    /// Whether it has an accounting database.
+    accounts: bool,
     daemons: Vec<Child>,
 }
 
@@ -81,9 +83,10 @@ impl Cluster {
         let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/slurm");
         let wrapper = |name: &str, shipped: &Path| {
             let text = format!(
-                "#!/bin/sh\nexport SLURM_CONF={shown}/slurm.conf PATH=/usr/sbin:/usr/bin:/sbin:/bin\n\
+                "#!/bin/sh\nexport SLURM_CONF={shown}/slurm.conf PATH={shown}/bin:/usr/sbin:/usr/bin:/sbin:/bin\n\
                  export MEMWARDEN_PROGRAM={} MEMWARDEN_URL={}\n\
-                 export MEMWARDEN_GPU_JOBS={} MEMWARDEN_SUMMARIES={shown}/jobs\nexec {}\n",
+                 export MEMWARDEN_GPU_JOBS={} MEMWARDEN_SUMMARIES={shown}/jobs\n\
+                 export MEMWARDEN_ADMIN_COMMENT=jobstats\nexec {}\n",
                 env!("CARGO_BIN_EXE_memwarden"),
                 memwarden.socket_url(),
                 gpus.display(),
@@ -95,6 +98,17 @@ impl Cluster {
             wrapper(name, &shipped.join(name));
         }
         std::fs::copy(shipped.join("task_prolog.sh"), root.join("task_prolog.sh")).unwrap();
+        // What the epilog stores in the accounting database is written down too, and only that where there is none.
+        let accounts = ["slurmdbd", "mariadbd", "mariadb-install-db"].iter().all(|name| tool(name).is_some());
+        std::fs::create_dir(root.join("bin")).unwrap();
+        let real = if accounts { "exec /usr/bin/sacctmgr \"$@\"" } else { "" };
+        write(
+            &root.join("bin/sacctmgr"),
+            &format!(
+                "#!/bin/sh\nprintf '%s\\n' \"$@\" >{shown}/stored.$$ && mv {shown}/stored.$$ {shown}/stored\n{real}\n"
+            ),
+            0o755,
+        );
         std::fs::create_dir(root.join("dev")).unwrap();
         for gpu in ["gpu0", "gpu1"] {
             // A character device that is none of a GPU: /dev/null's numbers.
@@ -102,14 +116,22 @@ impl Cluster {
                 program("mknod").arg(root.join("dev").join(gpu)).args(["c", "1", "3"]).status().unwrap();
             assert!(made.success());
         }
-        let (controller, slurmd) = (free_port(), free_port());
+        let (controller, slurmd, dbd) = (free_port(), free_port(), free_port());
+        let accounting = if accounts {
+            format!(
+                "AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=127.0.0.1\n\
+                 AccountingStoragePort={dbd}\nAccountingStoragePass={shown}/munge.sock\n"
+            )
+        } else {
+            "AccountingStorageType=accounting_storage/none\n".to_owned()
+        };
         let conf = format!(
             "ClusterName=memwarden\nSlurmctldHost={node}(127.0.0.1)\nSlurmUser=root\nSlurmdUser=root\n\
              AuthType=auth/munge\nCredType=cred/munge\nAuthInfo=socket={shown}/munge.sock\n\
              SlurmctldPort={controller}\nSlurmdPort={slurmd}\nStateSaveLocation={shown}/state\n\
              SlurmdSpoolDir={shown}/spool\nSlurmctldPidFile={shown}/slurmctld.pid\nSlurmdPidFile={shown}/slurmd.pid\n\
              ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup\nJobAcctGatherType=jobacct_gather/none\n\
-             AccountingStorageType=accounting_storage/none\nMpiDefault=none\nSelectType=select/cons_tres\n\
+             {accounting}MpiDefault=none\nSelectType=select/cons_tres\n\
              SelectTypeParameters=CR_CPU_Memory\nReturnToService=2\nSlurmdParameters=config_overrides\nKillWait=2\n\
              GresTypes=gpu\nPrologFlags=Alloc\nProlog={shown}/prolog.sh\nEpilog={shown}/epilog.sh\n\
              TaskProlog={shown}/task_prolog.sh\n\
@@ -121,7 +143,7 @@ impl Cluster {
         write(&root.join("cgroup.conf"), cgroup, 0o644);
         write(&root.join("gres.conf"), &format!("Name=gpu File={shown}/dev/gpu[0-1]\n"), 0o644);
         write(&root.join("munge.key"), &"memwarden".repeat(50), 0o400);
-        let mut cluster = Self { folder, node, daemons: Vec::new() };
+        let mut cluster = Self { folder, node, accounts, daemons: Vec::new() };
         let at = |name: &str| cluster.path(name).display().to_string();
         let munged = [
             "--foreground".to_owned(),
@@ -134,6 +156,9 @@ impl Cluster {
         ];
         cluster.spawn("munged", &munged);
         wait_for("the socket of munged", LIMIT, || cluster.path("munge.sock").exists().then_some(()));
+        if accounts {
+            cluster.start_accounting(dbd);
+        }
         cluster.spawn("slurmctld", &["-D".to_owned()]);
         cluster.spawn("slurmd", &["-D".to_owned()]);
         wait_for("an idle node", LIMIT, || {
@@ -141,6 +166,58 @@ impl Cluster {
             (state.trim() == "idle").then_some(())
         });
         cluster
+    }
+
+    /// Starts slurmdbd, which listens on this port, with a database of its own.
+    fn start_accounting(&mut self, port: u16) {
+        let at = |name: &str| self.path(name).display().to_string();
+        let database = free_port();
+        let data = format!("--datadir={}", at("data"));
+        let made = self
+            .command("mariadb-install-db")
+            .args([
+                "--no-defaults",
+                "--user=root",
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+                &data,
+            ])
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        write(
+            &self.path("init.sql"),
+            "CREATE USER slurm@'127.0.0.1' IDENTIFIED BY 'slurm';\nGRANT ALL ON *.* TO slurm@'127.0.0.1';\n",
+            0o600,
+        );
+        let mariadbd = [
+            "--no-defaults".to_owned(),
+            "--user=root".to_owned(),
+            data,
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--port={database}"),
+            format!("--socket={}", at("mariadb.sock")),
+            format!("--pid-file={}", at("mariadb.pid")),
+            format!("--init-file={}", at("init.sql")),
+            "--skip-name-resolve".to_owned(),
+            "--innodb-buffer-pool-size=64M".to_owned(),
+        ];
+        let conf = format!(
+            "AuthType=auth/munge\nAuthInfo=socket={}\nDbdHost=localhost\nDbdAddr=127.0.0.1\nDbdPort={port}\nSlurmUser=root\n\
+             StorageType=accounting_storage/mysql\nStorageHost=127.0.0.1\nStoragePort={database}\n\
+             StorageUser=slurm\nStoragePass=slurm\nPidFile={}\n",
+            at("munge.sock"),
+            at("slurmdbd.pid")
+        );
+        write(&self.path("slurmdbd.conf"), &conf, 0o600);
+        self.spawn("mariadbd", &mariadbd);
+        wait_for("the database", LIMIT, || std::net::TcpStream::connect(("127.0.0.1", database)).ok());
+        self.spawn("slurmdbd", &["-D".to_owned()]);
+        wait_for("slurmdbd", LIMIT, || {
+            self.run("sacctmgr", &["-i", "add", "cluster", "memwarden"]);
+            let listed = self.run("sacctmgr", &["-n", "-P", "list", "cluster", "format=cluster"]);
+            (listed.trim() == "memwarden").then_some(())
+        });
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -193,7 +270,7 @@ impl Cluster {
 
     /// The logs, for a test that fails.
     fn logs(&self) -> String {
-        let logs = ["slurmctld", "slurmd"].map(|name| {
+        let logs = ["slurmdbd", "slurmctld", "slurmd"].map(|name| {
             let text = std::fs::read_to_string(self.path("log").join(name)).unwrap_or_default();
             let lines: Vec<&str> = text.lines().collect();
             format!("{name}:\n{}\n", lines[lines.len().saturating_sub(40)..].join("\n"))
@@ -335,6 +412,36 @@ fn a_job_of_two_tasks_is_attributed_summarized_and_requeued() {
     let name = leftover.file_name().unwrap().to_str().unwrap();
     assert!(text.contains(name), "the file in /dev/shm is reported\n{text}");
     wait_for("the end of the allocation", LIMIT, || (!gpus.join("0").exists()).then_some(()));
+    let stored = wait_for("the summary for AdminComment", LIMIT, || {
+        std::fs::read_to_string(cluster.path("stored")).ok()
+    });
+    let of_job = format!("-i\nmodify\njob\nwhere\njobid={first}\nset\nAdminComment=");
+    let written = stored.strip_prefix(&of_job).unwrap_or_else(|| panic!("{stored}")).trim();
+    let read = jobstats(written);
+    assert_eq!(read["nodes"][&cluster.node]["total_memory"], 400 * 1024 * 1024, "{read:#}");
+    assert_eq!(read["nodes"][&cluster.node]["cpus"], 2, "{read:#}");
+    assert_eq!(read["gpus"], 1, "{read:#}");
+    if cluster.accounts {
+        let comment = wait_for("the summary in the accounting database", LIMIT, || {
+            let shown = cluster.run("sacct", &["-n", "-P", "-X", "-j", &first, "-o", "AdminComment"]);
+            Some(shown.trim().to_owned()).filter(|comment| !comment.is_empty())
+        });
+        // sacctmgr of Slurm 22.05.8 converts it to lower case.
+        assert_eq!(comment.to_lowercase(), written.to_lowercase());
+        println!("AdminComment is {}", if comment == written { "as written" } else { "in lower case" });
+    } else {
+        skip(
+            "slurmdbd or MariaDB is not installed: AdminComment is not stored (apt-get install slurmdbd mariadb-server)",
+        );
+    }
+
+    // One task of an array has the ID of the array: it is not stored for all tasks.
+    let array = cluster.submit(&["--ntasks=1", "--mem=50M", "--array=7", forged], "sleep 1");
+    let task = format!("\njobid={array}_7\n");
+    wait_for("the summary of the task of an array", LIMIT, || {
+        std::fs::read_to_string(cluster.path("stored")).ok().filter(|stored| stored.contains(&task))
+    });
+
     // The epilog says why a job ended.
     let filled = cluster.submit(&["--ntasks=1", "--mem=100M"], "sleep 4; head -c 300M /dev/zero | tail");
     let file = cluster.path("jobs").join(&filled);
@@ -412,10 +519,47 @@ fn the_prolog_records_gpus_and_the_epilog_forgets_those_of_its_job() {
         ("MEMWARDEN_PROGRAM", env!("CARGO_BIN_EXE_memwarden")),
         ("MEMWARDEN_URL", "http://127.0.0.1:1"),
         ("MEMWARDEN_SUMMARIES", &*summaries),
+        ("MEMWARDEN_ADMIN_COMMENT", "jobstats"),
+        ("SLURM_JOB_NUM_NODES", "1"),
     ];
     shipped("epilog.sh", &[&job("7")[..], &epilog].concat());
     assert_eq!(files(), "1: 8 1000, 3: 10 1000, MIG-265a219d-a49f: 8 1000");
     assert_eq!(std::fs::read_dir(&summaries).unwrap().count(), 0, "no summary, and no half of one");
+}
+
+#[test]
+fn the_name_of_a_job_does_not_choose_whose_accounting_is_written() {
+    let room = tempfile::tempdir().unwrap();
+    let at = |name: &str| room.path().join(name);
+    let stored = at("stored");
+    write(&at("memwarden"), "#!/bin/sh\necho JS1:None\n", 0o755);
+    write(&at("sacctmgr"), &format!("#!/bin/sh\necho \"$5\" >>{}\n", stored.display()), 0o755);
+    let shown = "#!/bin/sh\necho 'JobId=7 JobName=x ArrayJobId=42 ArrayTaskId=3 UserId=ada(1000)'\n";
+    write(&at("scontrol"), shown, 0o755);
+    let summaries = at("jobs").display().to_string();
+    let path = format!("{}:{}", room.path().display(), std::env::var("PATH").unwrap());
+    let program = at("memwarden").display().to_string();
+    // What squeue lists of the ID of an array is all of its tasks.
+    for (listed, named) in [
+        ("7 7 N/A", "jobid=7\n"),
+        ("9 7 1\n7 7 2\n8 7 3", "jobid=7_2\n"),
+        ("7 7 4-9%2", ""),
+        ("", ""),
+        ("8 8 N/A", ""),
+    ] {
+        write(&at("squeue"), &format!("#!/bin/sh\nprintf '%s\\n' '{listed}'\n"), 0o755);
+        let variables = [
+            ("PATH", &*path),
+            ("SLURM_JOB_ID", "7"),
+            ("SLURM_JOB_NUM_NODES", "1"),
+            ("MEMWARDEN_PROGRAM", &*program),
+            ("MEMWARDEN_SUMMARIES", &*summaries),
+            ("MEMWARDEN_ADMIN_COMMENT", "jobstats"),
+        ];
+        shipped("epilog.sh", &variables);
+        assert_eq!(std::fs::read_to_string(&stored).unwrap_or_default(), named, "{listed}");
+        let _ = std::fs::remove_file(&stored);
+    }
 }
 
 #[test]
@@ -426,7 +570,7 @@ fn a_script_that_cannot_do_its_work_ends_well() {
         ("MEMWARDEN_GPU_JOBS", "/proc/none"),
         ("MEMWARDEN_SUMMARIES", "/proc/none"),
     ];
-    for name in ["prolog.sh", "epilog.sh", "health_check.sh"] {
+    for name in ["prolog.sh", "epilog.sh", "epilog_slurmctld.sh", "health_check.sh"] {
         assert_eq!(shipped(name, &[]), "");
         assert_eq!(shipped(name, &[&nowhere[..], &[("MEMWARDEN_PROGRAM", "/nonexistent")]].concat()), "");
         assert_eq!(shipped(name, &[("SLURM_JOB_ID", "7; touch x")]), "");
@@ -443,4 +587,15 @@ fn the_task_prolog_instruments_unless_the_user_decided() {
     let told =
         shipped("task_prolog.sh", &[("MEMWARDEN_AUTO", "0"), ("MEMWARDEN_PYTHON_AUTO", "/nonexistent")]);
     assert_eq!(told, "");
+}
+
+/// What jobstats reads from AdminComment, with the functions that its `Jobstats.__init__` calls.
+fn jobstats(comment: &str) -> Value {
+    let read = "import base64, gzip, json, sys\n\
+                data = sys.argv[1]\n\
+                assert data.startswith('JS1:') and len(data) > 10\n\
+                print(json.dumps(json.loads(gzip.decompress(base64.b64decode(data[4:])))))";
+    let output = program("python3").args(["-c", read, comment]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
 }

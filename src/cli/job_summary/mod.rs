@@ -18,12 +18,14 @@ use crate::report::job_summary::{JobReport, NodeUse};
 /// Print what a Slurm job used on a node: peak and requested memory, GPU hours, OOM kills, files left in /dev/shm.
 ///
 /// The running daemon keeps these values for a day after the end of the job, so that an epilog can print them. The suggested
-/// request is 1.2 times the peak; after an OOM kill, it is the larger of 1.2 times the limit and the limit plus 100 MiB.
-/// Exit codes: 0 the summary was printed, 1 it was not: a daemon does not answer or does not know the job.
+/// request is 1.2 times the peak; after an OOM kill, it is the larger of 1.2 times the limit and the limit plus 100 MiB. The format
+/// `jobstats` is one line for the field AdminComment, which Princeton's jobstats reads. Exit codes: 0 the summary was printed,
+/// 1 it was not: a daemon does not answer or does not know the job.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden job-summary 4711
   memwarden job-summary 4711 --leftovers /dev/shm --output summary.json
+  sacctmgr -i modify job where jobid=4711 set AdminComment=$(memwarden job-summary 4711 --format jobstats --cpus 8)
   memwarden job-summary 4711 --url http://node1:10636 --url http://node2:10636")]
 pub(super) struct Args {
     /// ID of the job; of a job array, the raw ID of the task (SLURM_JOB_ID).
@@ -36,6 +38,9 @@ pub(super) struct Args {
     /// Slurm's name of the node, in place of the host's name; for one node only.
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
+    /// Number of CPUs that Slurm allocated to the job on each node; jobstats computes the CPU efficiency from it.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    cpus: Option<u32>,
     /// The job has ended, as an epilog knows: the newest sample of the daemon may be older.
     #[arg(long)]
     ended: bool,
@@ -57,6 +62,8 @@ enum Format {
     Text,
     /// JSON, with units in the keys.
     Json,
+    /// One line of Princeton's jobstats: JS1: and gzip and base64 of JSON.
+    Jobstats,
 }
 
 /// How often, and at which interval, the end of a job that has just ended is looked for.
@@ -79,12 +86,14 @@ impl Args {
                 summary.node.clone_from(node);
             }
             let leftovers = self.leftovers.as_deref().map(|folder| leftovers::find(folder, &summary));
-            nodes.push(NodeUse { summary, leftovers, end: self.end(url)? });
+            let end = if matches!(self.output.format(), Format::Jobstats) { None } else { self.end(url)? };
+            nodes.push(NodeUse { summary, cpus: self.cpus, leftovers, end });
         }
         let report = JobReport::new(nodes);
         match self.output.format() {
             Format::Text => self.output.colored(&report.text(self.output.page()))?,
             Format::Json => self.output.value(&report)?,
+            Format::Jobstats => self.output.text(&format!("{}\n", report.jobstats()?))?,
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -1,5 +1,6 @@
-//! The summary of a Slurm job, as text and as JSON.
+//! The summary of a Slurm job: as text, as JSON, and as the line that jobstats reads.
 
+mod jobstats;
 mod text;
 
 use std::path::Path;
@@ -9,6 +10,8 @@ use serde::Serialize;
 use crate::job_summary::JobSummary;
 use crate::model::ends::End;
 use crate::report::Page;
+
+pub use jobstats::JobstatsError;
 
 /// Name and version of the JSON; the version is incremented when a key changes its meaning or is removed.
 const SCHEMA: &str = "memwarden.job-summary/1";
@@ -26,6 +29,8 @@ pub struct NodeUse {
     /// What the daemon knows.
     #[serde(flatten)]
     pub summary: JobSummary,
+    /// Allocated CPUs.
+    pub cpus: Option<u32>,
     /// Files of the user that are left; absent where nobody looked.
     pub leftovers: Option<Leftovers>,
     /// How the job ended on the node; absent where that is not known.
@@ -82,6 +87,14 @@ impl JobReport {
     pub fn text(&self, page: Page) -> String {
         let nodes: Vec<String> = self.nodes.iter().map(|node| text::node(node, page)).collect();
         nodes.join("\n")
+    }
+
+    /// As the value of AdminComment that jobstats reads.
+    ///
+    /// # Errors
+    /// No node has values, or they cannot be compressed.
+    pub fn jobstats(&self) -> Result<String, JobstatsError> {
+        jobstats::line(&self.nodes)
     }
 }
 

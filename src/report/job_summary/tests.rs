@@ -1,5 +1,9 @@
 //! The summary in each format.
 
+use std::io::Read as _;
+
+use base64::Engine as _;
+
 use super::*;
 use crate::job_summary::{JobGpu, JobMemory, JobState, LimitState, PeakBasis};
 
@@ -51,7 +55,7 @@ fn summary() -> JobSummary {
 }
 
 fn node(summary: JobSummary) -> NodeUse {
-    NodeUse { summary, leftovers: None, end: None }
+    NodeUse { summary, cpus: Some(12), leftovers: None, end: None }
 }
 
 #[test]
@@ -87,7 +91,8 @@ fn text_says_what_is_not_known() {
     let gpu = JobGpu { uuid: "MIG-x".to_owned(), used_seconds: 36.0, ..JobGpu::default() };
     let summary = JobSummary { job: "9".to_owned(), gpus: vec![gpu], ..JobSummary::default() };
     let leftovers = Some(Leftovers::new(Path::new("/dev/shm"), Err("the job has not ended".to_owned())));
-    let text = JobReport::new(vec![NodeUse { summary, leftovers, end: None }]).text(Page::default());
+    let text =
+        JobReport::new(vec![NodeUse { summary, cpus: None, leftovers, end: None }]).text(Page::default());
     expect_test::expect![[r#"
         Job 9: running
           run time          00:00:00
@@ -102,11 +107,67 @@ fn text_says_what_is_not_known() {
     .assert_eq(&text);
 }
 
+/// The JSON that jobstats reads from a line, as its `Jobstats.__init__` does.
+fn unpacked(report: &JobReport) -> serde_json::Value {
+    let line = report.jobstats().unwrap();
+    let packed =
+        base64::engine::general_purpose::STANDARD.decode(line.strip_prefix("JS1:").unwrap()).unwrap();
+    let mut json = String::new();
+    flate2::read::GzDecoder::new(&*packed).read_to_string(&mut json).unwrap();
+    serde_json::from_str(&json).unwrap()
+}
+
+#[test]
+fn jobstats_gets_the_keys_that_it_reads() {
+    let other = JobSummary { node: "node2".to_owned(), gpus: Vec::new(), ..summary() };
+    let json = unpacked(&JobReport::new(vec![node(summary()), node(other)]));
+    expect_test::expect![[r#"
+        {
+          "gpus": 2,
+          "nodes": {
+            "node1": {
+              "cpus": 12,
+              "gpu_total_memory": {
+                "0": 85899345920,
+                "1": 85899345920
+              },
+              "gpu_used_memory": {
+                "0": 75161927680,
+                "1": 0
+              },
+              "gpu_utilization": {
+                "0": 98.6,
+                "1": 0.0
+              },
+              "total_memory": 137438953472,
+              "total_time": 57620.8,
+              "used_memory": 64424509440
+            },
+            "node2": {
+              "cpus": 12,
+              "total_memory": 137438953472,
+              "total_time": 57620.8,
+              "used_memory": 64424509440
+            }
+          },
+          "total_time": 7261
+        }"#]]
+    .assert_eq(&serde_json::to_string_pretty(&json).unwrap());
+}
+
+#[test]
+fn jobstats_gets_no_value_that_is_not_known() {
+    let summary = JobSummary { node: "n".to_owned(), ..JobSummary::default() };
+    let json = unpacked(&JobReport::new(vec![NodeUse { summary, cpus: None, leftovers: None, end: None }]));
+    assert_eq!(json, serde_json::json!({"nodes": {"n": {}}, "total_time": 0, "gpus": 0}));
+}
+
 #[test]
 fn json_has_each_node() {
     let json = serde_json::to_value(JobReport::new(vec![node(summary())])).unwrap();
     assert_eq!(json["schema"], "memwarden.job-summary/1");
     assert_eq!(json["nodes"][0]["memory"]["peak_basis"], "working_set");
+    assert_eq!(json["nodes"][0]["cpus"], 12);
     assert_eq!(json["nodes"][0]["leftovers"], serde_json::Value::Null);
 }
 
