@@ -29,43 +29,56 @@ struct Alert {
     labels: BTreeMap<String, String>,
 }
 
-/// The response to a message; `vouched` is whether the web-config file authenticated the sender.
-pub(super) async fn answer(
+/// Whether the sender of a message may send it, by its headers; `vouched` is whether the web-config file authenticated it.
+///
+/// # Errors
+/// The response that refuses it.
+pub(super) async fn admit(
     desk: &Arc<dyn ReceiveAlerts>,
     vouched: bool,
     headers: &HeaderMap,
-    body: Vec<u8>,
-) -> Answer {
+) -> Result<(), Answer> {
     if !headers.get(header::CONTENT_TYPE).is_some_and(json) {
         // A page of another site can send text and forms without a CORS preflight, but not JSON.
         let why = "The Content-Type of alerts must be application/json.";
-        return Answer::text(StatusCode::UNSUPPORTED_MEDIA_TYPE, why).closing();
+        return Err(Answer::text(StatusCode::UNSUPPORTED_MEDIA_TYPE, why).closing());
     }
     let bearer = headers.get(header::AUTHORIZATION).and_then(bearer);
     let desk = Arc::clone(desk);
     // The token is in a file, and its file system may hang.
-    let heard = tokio::task::spawn_blocking(move || receive(&*desk, vouched, bearer.as_deref(), &body)).await;
-    heard.unwrap_or_else(|_| {
-        Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The alerts could not be processed.")
-    })
+    let admitted = tokio::task::spawn_blocking(move || check(&*desk, vouched, bearer.as_deref())).await;
+    admitted.unwrap_or_else(|_| Err(not_processed()))
 }
 
-fn receive(desk: &dyn ReceiveAlerts, vouched: bool, bearer: Option<&str>, body: &[u8]) -> Answer {
-    if !vouched {
-        let refusal = match desk.token() {
-            Ok(Some(token)) if bearer.is_some_and(|given| same(given, &token)) => None,
-            Ok(Some(_)) => Some((StatusCode::UNAUTHORIZED, "Unauthorized.".to_owned())),
-            Ok(None) => {
-                let why = "Alerts are refused: set protection.alert_token_file, or users in web.config_file.";
-                Some((StatusCode::FORBIDDEN, why.to_owned()))
-            }
-            Err(why) => Some((StatusCode::INTERNAL_SERVER_ERROR, why)),
-        };
-        if let Some((status, why)) = refusal {
-            desk.refused();
-            return Answer::text(status, why).closing();
-        }
+/// The response to a message of an admitted sender.
+pub(super) async fn answer(desk: &Arc<dyn ReceiveAlerts>, body: Vec<u8>) -> Answer {
+    let desk = Arc::clone(desk);
+    let heard = tokio::task::spawn_blocking(move || receive(&*desk, &body)).await;
+    heard.unwrap_or_else(|_| not_processed())
+}
+
+fn not_processed() -> Answer {
+    Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The alerts could not be processed.").closing()
+}
+
+fn check(desk: &dyn ReceiveAlerts, vouched: bool, bearer: Option<&str>) -> Result<(), Answer> {
+    if vouched {
+        return Ok(());
     }
+    let (status, why) = match desk.token() {
+        Ok(Some(token)) if bearer.is_some_and(|given| same(given, &token)) => return Ok(()),
+        Ok(Some(_)) => (StatusCode::UNAUTHORIZED, "Unauthorized.".to_owned()),
+        Ok(None) => {
+            let why = "Alerts are refused: set protection.alert_token_file, or users in web.config_file.";
+            (StatusCode::FORBIDDEN, why.to_owned())
+        }
+        Err(why) => (StatusCode::INTERNAL_SERVER_ERROR, why),
+    };
+    desk.refused();
+    Err(Answer::text(status, why).closing())
+}
+
+fn receive(desk: &dyn ReceiveAlerts, body: &[u8]) -> Answer {
     let message: Message = match serde_json::from_slice(body) {
         Ok(message) => message,
         Err(error) => {
@@ -137,7 +150,7 @@ mod tests {
         {"status":"resolved","labels":{"alertname":"Low"}}]}"#;
 
     #[track_caller]
-    fn check(
+    fn expect(
         token: Option<&'static str>,
         vouched: bool,
         bearer: Option<&str>,
@@ -146,20 +159,22 @@ mod tests {
         heard: usize,
     ) {
         let desk = RecordingReceiver { token, ..RecordingReceiver::default() };
-        assert_eq!(receive(&desk, vouched, bearer, body.as_bytes()).code(), code);
+        let admitted = check(&desk, vouched, bearer);
+        let answer = admitted.map_or_else(|refusal| refusal, |()| receive(&desk, body.as_bytes()));
+        assert_eq!(answer.code(), code);
         assert_eq!(desk.heard.into_inner().unwrap().len(), heard);
     }
 
     #[test]
     fn only_known_senders_are_accepted() {
-        check(None, false, None, MESSAGE, 403, 1);
-        check(None, false, Some(""), MESSAGE, 403, 1);
-        check(None, true, None, MESSAGE, 200, 2);
-        check(Some("s3cret"), false, None, MESSAGE, 401, 1);
-        check(Some("s3cret"), false, Some("s3cre"), MESSAGE, 401, 1);
-        check(Some("s3cret"), false, Some("s3creT"), MESSAGE, 401, 1);
-        check(Some(""), false, Some(""), MESSAGE, 401, 1);
-        check(Some("s3cret"), false, Some("s3cret"), MESSAGE, 200, 2);
+        expect(None, false, None, MESSAGE, 403, 1);
+        expect(None, false, Some(""), MESSAGE, 403, 1);
+        expect(None, true, None, MESSAGE, 200, 2);
+        expect(Some("s3cret"), false, None, MESSAGE, 401, 1);
+        expect(Some("s3cret"), false, Some("s3cre"), MESSAGE, 401, 1);
+        expect(Some("s3cret"), false, Some("s3creT"), MESSAGE, 401, 1);
+        expect(Some(""), false, Some(""), MESSAGE, 401, 1);
+        expect(Some("s3cret"), false, Some("s3cret"), MESSAGE, 200, 2);
     }
 
     #[test]
@@ -167,9 +182,9 @@ mod tests {
         for body in
             ["", "{}", "[]", r#"{"version":"3","alerts":[]}"#, r#"{"version":"4","alerts":[{}]}"#, "\u{0}"]
         {
-            check(None, true, None, body, 400, 0);
+            expect(None, true, None, body, 400, 0);
         }
-        check(None, true, None, r#"{"version":"4","alerts":[]}"#, 200, 0);
+        expect(None, true, None, r#"{"version":"4","alerts":[]}"#, 200, 0);
     }
 
     #[test]
@@ -189,7 +204,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_body_panics(body: Vec<u8>) {
-            let _ = receive(&RecordingReceiver::default(), true, None, &body);
+            let _ = receive(&RecordingReceiver::default(), &body);
         }
     }
 }

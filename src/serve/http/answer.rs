@@ -8,6 +8,7 @@ use http::header::{self, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::{Body, Frame, SizeHint};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::meter::Request;
 
@@ -18,13 +19,15 @@ pub(super) struct Answer {
     headers: Vec<(HeaderName, HeaderValue)>,
     body: Bytes,
     close: bool,
+    /// What the body takes of the memory of all answers that clients have not read yet.
+    held: Option<OwnedSemaphorePermit>,
 }
 
 impl Answer {
     /// A response with status 200 and a body of this Content-Type.
     pub(super) fn page(content_type: &'static str, body: Bytes) -> Self {
         let headers = vec![(header::CONTENT_TYPE, HeaderValue::from_static(content_type))];
-        Self { status: StatusCode::OK, headers, body, close: false }
+        Self { status: StatusCode::OK, headers, body, close: false, held: None }
     }
 
     /// A response with JSON that belongs to one client; `what` names it in the error.
@@ -51,7 +54,7 @@ impl Answer {
 
     /// A response without a body.
     pub(super) fn empty(status: StatusCode) -> Self {
-        Self { status, headers: Vec::new(), body: Bytes::new(), close: false }
+        Self { status, headers: Vec::new(), body: Bytes::new(), close: false, held: None }
     }
 
     pub(super) fn with_status(mut self, status: StatusCode) -> Self {
@@ -77,6 +80,17 @@ impl Answer {
         self
     }
 
+    /// Bytes of the body.
+    pub(super) fn length(&self) -> usize {
+        self.body.len()
+    }
+
+    /// Releases the permit when the body was sent.
+    pub(super) fn holding(mut self, permit: OwnedSemaphorePermit) -> Self {
+        self.held = Some(permit);
+        self
+    }
+
     pub(super) fn code(&self) -> u16 {
         self.status.as_u16()
     }
@@ -90,7 +104,7 @@ impl Answer {
         }
         let length = self.body.len();
         let body = if head { Bytes::new() } else { self.body };
-        let mut response = Response::new(Sent { body: Full::new(body), _request: request });
+        let mut response = Response::new(Sent { body: Full::new(body), _request: request, _held: self.held });
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.extend(self.headers);
@@ -110,6 +124,7 @@ impl Answer {
 pub(super) struct Sent {
     body: Full<Bytes>,
     _request: Request,
+    _held: Option<OwnedSemaphorePermit>,
 }
 
 impl Body for Sent {

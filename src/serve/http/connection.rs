@@ -16,7 +16,8 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::connections::Connections;
+use super::connections::{Connections, Owner};
+use super::jobs;
 use super::listen::Stream;
 use super::meter::{Meter, Metered, Phase, Times};
 use super::routes::Routes;
@@ -28,6 +29,9 @@ use crate::host::peer::peer;
 const HEADER_BYTES: usize = 16 * 1024;
 /// Maximum number of headers of one request.
 const HEADERS: usize = 64;
+/// Bytes of request bodies that one HTTP/2 connection may send before they are read: the least that the protocol has, as no body is
+/// large (RFC 9113, section 6.9.2).
+const WINDOW: u32 = 65_535;
 /// Maximum number of concurrent requests on one HTTP/2 connection.
 const STREAMS: u32 = 16;
 
@@ -66,10 +70,17 @@ impl Drop for AdmittedConnection {
 }
 
 impl Shared {
-    /// A slot for a new connection; absent where every connection is serving a request.
-    pub(super) fn admit(self: &Arc<Self>) -> Option<AdmittedConnection> {
+    /// A slot for a new connection; absent where every connection is serving a request, or its client is not known.
+    pub(super) fn admit(self: &Arc<Self>, stream: &Stream) -> Option<AdmittedConnection> {
+        let owner = match stream {
+            Stream::Local(stream) => match peer(stream).ok()?.uid {
+                uid if jobs::sees_all(uid) => Owner::Root,
+                uid => Owner::User(uid),
+            },
+            Stream::Tcp(stream) => Owner::Address(stream.peer_addr().ok()?.ip().to_canonical()),
+        };
         let meter = Arc::new(Meter::new(self.times));
-        let (number, limited) = self.connections.admit(&meter);
+        let (number, limited) = self.connections.admit(&meter, owner);
         if limited {
             self.events.http_limited(HttpLimit::Connections);
         }
@@ -160,6 +171,8 @@ async fn serve_tcp(
     let connection = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
         .max_header_list_size(u32::try_from(HEADER_BYTES).unwrap_or(u32::MAX))
         .serve_connection(io, service);
     drive(pin!(connection), http2::Connection::graceful_shutdown, &meter, &shared, shutdown).await;

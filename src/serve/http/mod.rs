@@ -280,10 +280,16 @@ async fn accept(listener: Listener, shared: Arc<Shared>, mut shutdown: watch::Re
     const PAUSE: Duration = Duration::from_millis(50);
     let mut connections = JoinSet::new();
     loop {
+        let next = async {
+            shared.connections.room().await;
+            listener.accept().await
+        };
         tokio::select! {
-            accepted = listener.accept() => match accepted {
+            accepted = next => match accepted {
                 Ok(stream) => {
-                    if let Some(admitted) = shared.admit() {
+                    // What has ended holds memory until it is joined.
+                    while connections.try_join_next().is_some() {}
+                    if let Some(admitted) = shared.admit(&stream) {
                         connections.spawn(connection::serve(stream, admitted, Arc::clone(&shared), shutdown.clone()));
                     }
                 }

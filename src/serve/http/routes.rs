@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
@@ -51,6 +51,13 @@ use crate::serve::{history, page, timeline};
 /// Maximum body of a request that needs none; it is read and discarded so that the connection can be reused.
 const BODY: usize = 4 * 1024;
 
+/// KiB of answers that are made for one client, and that clients have not read, together.
+const ANSWERS: usize = 16 << 10;
+/// KiB of an answer from which on it counts.
+const SMALL: u32 = 16;
+/// Messages of Alertmanager that are read at the same time.
+const BODIES: usize = 4;
+
 /// Answers requests.
 pub(super) struct Routes {
     frames: Frames,
@@ -71,6 +78,10 @@ pub(super) struct Routes {
     jobs: Arc<Ledger>,
     past_runs: Arc<PastRuns>,
     places: Semaphore,
+    /// KiB of answers to one client each that were not read yet.
+    answers: Arc<Semaphore>,
+    /// Held while a large body is read.
+    bodies: Semaphore,
     request_timeout: Duration,
     header_timeout: Duration,
     events: Arc<Events>,
@@ -119,6 +130,8 @@ impl Routes {
             jobs: setup.jobs,
             past_runs: setup.past_runs,
             places: Semaphore::new(setup.web.max_requests.min(Semaphore::MAX_PERMITS)),
+            answers: Arc::new(Semaphore::new(ANSWERS)),
+            bodies: Semaphore::new(BODIES),
             request_timeout: setup.web.request_timeout,
             header_timeout: setup.web.header_timeout,
             events: setup.events,
@@ -226,23 +239,33 @@ impl Routes {
         known: Known,
     ) -> Answer {
         let route = Route::of(parts.uri.path(), parts.uri.query().unwrap_or_default());
-        let wanted = matches!(route, Some(Route::Alerts)) && parts.method == Method::POST;
-        let body = match self.read(body, open, if wanted { alerts::BODY } else { BODY }).await {
-            Ok(body) => body,
-            Err(refusal) => return refusal,
-        };
+        // No byte of the body of a request that is refused is read.
+        let refused = |answer: Answer| if body.is_end_stream() { answer } else { answer.closing() };
         let Some(route) = route else {
-            return Answer::text(StatusCode::NOT_FOUND, "Page not found.");
+            return refused(Answer::text(StatusCode::NOT_FOUND, "Page not found."));
         };
         if !route.allows(&parts.method) {
             let sentence = format!("This page accepts only {}.", route.allow());
-            return Answer::text(StatusCode::METHOD_NOT_ALLOWED, sentence).with(header::ALLOW, route.allow());
+            let answer = Answer::text(StatusCode::METHOD_NOT_ALLOWED, sentence);
+            return refused(answer.with(header::ALLOW, route.allow()));
         }
+        let (mut most, mut _place) = (BODY, None);
+        if matches!(route, Route::Alerts) {
+            if let Err(refusal) = alerts::admit(&self.alerts, known.user, &parts.headers).await {
+                return refusal;
+            }
+            let _waits = open.waits();
+            (most, _place) = (alerts::BODY, self.bodies.acquire().await.ok());
+        }
+        let body = match self.read(body, open, most).await {
+            Ok(body) => body,
+            Err(refusal) => return refusal,
+        };
         match route {
             Route::Healthy => return self.healthy(),
             Route::Ready => return self.ready(),
             Route::Reload => return self.reloaded(open).await,
-            Route::Alerts => return alerts::answer(&self.alerts, known.user, &parts.headers, body).await,
+            Route::Alerts => return alerts::answer(&self.alerts, body).await,
             Route::RunCheckpoint(run) => {
                 return run_requests::answer(
                     &self.run_requests,
@@ -263,7 +286,17 @@ impl Routes {
                     .with(header::CONTENT_SECURITY_POLICY, page::NOTHING_ALLOWED)
                     .with(header::CACHE_CONTROL, "no-cache");
             }
-            _ => {}
+            Route::Page(_)
+            | Route::Node
+            | Route::History
+            | Route::Metrics
+            | Route::Frame
+            | Route::Findings
+            | Route::Timeline
+            | Route::Incidents(_)
+            | Route::Job(_)
+            | Route::PastRuns
+            | Route::Ends => {}
         }
         let place = {
             let _waits = open.waits();
@@ -275,7 +308,10 @@ impl Routes {
             return Answer::text(StatusCode::SERVICE_UNAVAILABLE, "Too many requests at once.")
                 .with(header::RETRY_AFTER, "1");
         };
-        match route {
+        // The others are made for one client.
+        let is_shared =
+            matches!(route, Route::Page(_) | Route::Node | Route::Metrics | Route::Frame | Route::Findings);
+        let answer = match route {
             Route::Page(view) => self.view(view, &parts, known.client()).await,
             Route::Node => self.rendered(Asked::Node, &parts).await,
             Route::History => self.history(parts.uri.query().unwrap_or_default()).await,
@@ -296,7 +332,32 @@ impl Routes {
                 let store = self.incidents.borrow().clone();
                 incidents::answer(store, wanted, known.client()).await
             }
-            _ => self.page(Form::Json, &parts.headers).await,
+            Route::Frame => self.page(Form::Json, &parts.headers).await,
+            // Answered above.
+            Route::Healthy
+            | Route::Ready
+            | Route::Reload
+            | Route::Alerts
+            | Route::RunCheckpoint(_)
+            | Route::Acknowledge
+            | Route::Part(..) => Answer::text(StatusCode::NOT_FOUND, "Page not found."),
+        };
+        if is_shared { answer } else { self.bounded(answer, client) }
+    }
+
+    /// The answer to one client, within the memory of all such answers that were not read yet; root's are not bounded.
+    fn bounded(&self, answer: Answer, client: Client) -> Answer {
+        let kib = u32::try_from(answer.length() / 1024).unwrap_or(u32::MAX);
+        if kib < SMALL || client.uid.is_some_and(jobs::sees_all) {
+            return answer;
+        }
+        match Arc::clone(&self.answers).try_acquire_many_owned(kib) {
+            Ok(permit) => answer.holding(permit),
+            Err(_) => {
+                self.events.http_limited(HttpLimit::Requests);
+                Answer::text(StatusCode::SERVICE_UNAVAILABLE, "Too many answers are not read yet.")
+                    .with(header::RETRY_AFTER, "1")
+            }
         }
     }
 

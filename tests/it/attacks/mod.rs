@@ -2,6 +2,7 @@
 //!
 //! Each needs root, to become that user; where it is missing the test says that it was skipped.
 
+mod connections;
 mod files;
 mod flood;
 mod guard;
