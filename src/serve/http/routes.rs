@@ -1,8 +1,10 @@
 //! Routing: checks requests and answers them.
 //!
-//! Order of the checks: valid web-config file, rate limit, site, user, body size, path, method, and for requests that
+//! Order of the checks: valid web-config file, rate limit, site, user, path, method, sender, body size, and for requests that
 //! take work a free slot. A request waits for a slot up to half of its time limit, so that a burst of scrapes is
 //! served rather than refused; health checks need no slot.
+
+mod lifecycle;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +38,6 @@ use super::{Reload, Setup};
 
 use crate::engine::Frames;
 use crate::events::{Events, HttpLimit};
-use crate::host::clock;
 use crate::job_summary::Ledger;
 use crate::model::frame::Frame;
 use crate::past_runs::PastRuns;
@@ -460,56 +461,6 @@ impl Routes {
             Ok(Some(json)) => Answer::page("application/json", json.into()),
             Ok(None) => Answer::text(StatusCode::NOT_FOUND, "No history is kept of this subject."),
             Err(_) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The history could not be rendered."),
-        }
-    }
-
-    /// Responds with status 200 whatever the state of the sampler; a stall is named in the text.
-    fn healthy(&self) -> Answer {
-        match self.events.stalled(clock::now()) {
-            None => Answer::text(StatusCode::OK, "memwarden is healthy."),
-            Some(stalled) => Answer::text(
-                StatusCode::OK,
-                format!("memwarden responds, but sampling has stalled: {stalled}."),
-            ),
-        }
-    }
-
-    fn ready(&self) -> Answer {
-        let stalled = self.events.stalled(clock::now());
-        let at = stalled.map_or_else(String::new, |stalled| format!(": {stalled}"));
-        let Some(frame) = self.frame() else {
-            return Answer::text(
-                StatusCode::SERVICE_UNAVAILABLE,
-                format!("No sample has been taken yet{at}."),
-            );
-        };
-        let age = self.freshness.age(&frame);
-        let stale_after = *self.stale_after.borrow();
-        if age > stale_after {
-            let sentence = format!(
-                "The newest sample is {:.1} s old, more than {:.1} s: sampling has stalled{at}.",
-                age.as_secs_f64(),
-                stale_after.as_secs_f64()
-            );
-            return Answer::text(StatusCode::SERVICE_UNAVAILABLE, sentence);
-        }
-        Answer::text(StatusCode::OK, "memwarden is ready.")
-    }
-
-    async fn reloaded(&self, open: &meter::Request) -> Answer {
-        let Some(reload) = &self.reload else {
-            return Answer::text(
-                StatusCode::FORBIDDEN,
-                "Lifecycle API is not enabled; set web.enable_lifecycle or pass --web.enable-lifecycle.",
-            );
-        };
-        let outcome = reload.request();
-        // A reload continues if its client disconnects.
-        let _waits = open.waits();
-        match outcome.await {
-            Ok(Ok(())) => Answer::text(StatusCode::OK, "Reloaded."),
-            Ok(Err(error)) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, error),
-            Err(_) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The daemon is stopping."),
         }
     }
 
