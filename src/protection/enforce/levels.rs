@@ -260,7 +260,7 @@ impl GroupMeter {
     pub fn read_high(&self, host: Bytes, swap: SwapRoom) -> io::Result<Option<Room>> {
         let high = |level: &Level| -> io::Result<Option<Bytes>> {
             let high = level.high.as_ref().map(read_limit).transpose()?.flatten();
-            Ok(high.filter(|high| *high < host))
+            Ok(high.filter(|high| (Bytes::new(1)..host).contains(high)))
         };
         // Most groups have none, and nothing else is read then.
         if self.levels.iter().all(|level| matches!(high(level), Ok(None))) {

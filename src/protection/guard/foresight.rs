@@ -99,9 +99,7 @@ impl Traits<'_> {
             let Some(peak) = prediction.peak else { continue };
             let takes = prediction.additional(peak.p90);
             let (places, whole) = match prediction.medium {
-                Medium::Host => {
-                    (&[Resource::Host, Resource::Cgroup, Resource::Nodes, Resource::High][..], true)
-                }
+                Medium::Host => (&[Resource::Host, Resource::Cgroup, Resource::Nodes][..], true),
                 Medium::Device => (&[Resource::Gpu, Resource::Allocator][..], false),
                 Medium::Shm | Medium::Disk => continue,
             };
@@ -456,6 +454,6 @@ mod tests {
         let facts = Facts { predictions, ..Facts::default() };
         let own = Traits { members: [process(7), process(8)].into(), ..Traits::default() };
         let [host, together, one] = [11, 11, 4].map(|bytes| Some(Bytes::new(bytes)));
-        assert_eq!(own.save(&facts), [host, together, one, one, host, together]);
+        assert_eq!(own.save(&facts), [host, together, one, one, host, None]);
     }
 }

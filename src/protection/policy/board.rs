@@ -537,6 +537,9 @@ mod tests {
         board.set_slot(0, Some(Occupied { target: 0, user: Some(7), escalation }));
         let mut observed = short();
         observed.readings.swap(Resource::Cgroup.place(), Resource::High.place());
+        // Also where it grows, so that little time is left at its rate.
+        let high = observed.readings[Resource::High.place()].as_mut().unwrap();
+        (high.value.fast, high.value.slow) = (Some(1e9), Some(1e9));
         let mut moves = Vec::new();
         for _ in 0..3_600 {
             now = now.plus(Duration::from_secs(1));

@@ -102,6 +102,8 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
                 save_left = sooner(save_left, falls.map(|rate| seconds(spare.get(), rate)));
             }
         }
+        // Throttled processes can save, and the kernel ends none of them.
+        let ends_jobs = resource != Resource::High;
         let held_up = gate.waits_for(resource);
         waits |= held_up && (level.soft || level.hard);
         let end_helps = gate
@@ -116,7 +118,7 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
         if level.soft && !end_helps {
             judged.warn = Some(Reason::WouldNotHelp(resource));
         } else if level.soft {
-            judged.low = true;
+            judged.low |= ends_jobs;
             judged.held_up &= held_up;
             if resource == Resource::Cgroup && !held_up {
                 judged.own_left = level.fast;
@@ -124,8 +126,7 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
             let yields = gate.yields && matches!(resource, Resource::Host | Resource::Nodes);
             let soon = seconds_left(limits, observed, level.slow)
                 .is_some_and(|left| left <= limits.soft_within.as_secs_f64());
-            // Throttled processes can save, and the kernel ends none of them.
-            let ends = !yields && resource != Resource::High && (level.half || soon);
+            let ends = !yields && ends_jobs && (level.half || soon);
             let max_state =
                 if held_up || !ends { limits.within(Some(Rung::Checkpoint)) } else { limits.max_state };
             judged.push(max_state, Reason::Level(resource));
@@ -135,8 +136,10 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
             judged.back = false;
             judged.warn = judged.warn.or(Some(Reason::Near(resource)));
         }
-        judged.left = sooner(judged.left, level.fast);
-        slow = sooner(slow, level.slow);
+        if ends_jobs {
+            judged.left = sooner(judged.left, level.fast);
+            slow = sooner(slow, level.slow);
+        }
     }
     judged.blind &= !seen;
     // The resource of these triggers is unknown, so they wait for a victim's memory as a shared level does.

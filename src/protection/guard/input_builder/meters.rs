@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::super::job_slots::JobSlot;
 use super::InputBuilder;
-use crate::host::process::status;
+use crate::host::process::{stat, status};
 use crate::host::room::processes::Levels;
 use crate::host::{huge_pages, numa};
 use crate::model::ids::ProcessKey;
@@ -64,12 +64,22 @@ impl InputBuilder {
         processes: &[ProcessInfo],
         all: NodeSet,
     ) -> Option<Option<NodesMeter>> {
+        if all.is_empty() {
+            // They are not known in this tick.
+            return None;
+        }
         let own = match processes.iter().max_by_key(|process| process.resident) {
             Some(largest) if all.iter().nth(1).is_some() => {
                 let (user, mut buffer) = (job.claim.user.unwrap_or_default(), Vec::new());
                 // One that cannot be read changes nothing.
                 let text = self.proc.status((largest.key.pid, user), None, &mut buffer).ok()?;
-                status(text).nodes?.and(all)
+                let own = status(text).nodes?.and(all);
+                // Another process could have its pid by now.
+                let now = stat(self.proc.read(largest.key.pid, "stat", &mut buffer).ok()?)?;
+                if now.start != largest.key.start {
+                    return None;
+                }
+                own
             }
             _ => all,
         };
