@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::analyzers::replay;
 use crate::cluster;
 use crate::files::{older_logs, pickle, run_records, snapshot};
-use crate::formats::{cdi, log_lines, messages, rank_environment, varlink};
+use crate::formats::{cdi, kernel, log_lines, messages, rank_environment, varlink};
 use crate::host::cgroup::Version;
 use crate::host::room::{group, meminfo};
 use crate::host::{cgroup_path, process};
@@ -18,7 +18,7 @@ use crate::recording::{csv, prometheus, report};
 use crate::serve::http;
 use crate::serve::prometheus::{Format, negotiate};
 use crate::sources::gpu;
-use crate::sources::{buddyinfo, cgroup, kmsg, slurm, vmstat};
+use crate::sources::{buddyinfo, cgroup, slurm, vmstat};
 use crate::{app, config};
 
 macro_rules! targets {
@@ -87,11 +87,11 @@ targets! {
     }
     /// A record of the kernel log, and its message.
     kmsg(bytes) {
-        if let Some(record) = kmsg::record::record(bytes) {
-            let _ = kmsg::message::recognize(&record.message);
+        if let Some(record) = kernel::record(bytes) {
+            let _ = kernel::Reports::default().read(&record);
         }
         text(bytes, |text| {
-            let _ = kmsg::message::recognize(text);
+            let _ = kernel::lines::line(text);
         });
     }
     /// The memory controller's files, of both versions.

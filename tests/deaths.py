@@ -43,6 +43,8 @@ say(type='hello', v=1, rank=0, run='deaths', devices={'0': {'uuid': os.environ['
 """
 
 
+# A loader that the kernel kills, and the program that fails for it.
+LOADER = "input()\nif os.fork() == 0:\n    time.sleep(1.5)\n    " + GROW.replace("\n", "\n    ") + "\nos.wait(); %s"
 # A process in a mount namespace with a /dev/shm of 8 MiB, as in a container.
 CONTAINER = """
 import ctypes, mmap
@@ -78,7 +80,7 @@ class Death:
         self.end = self.seconds = self.sentence = None
 
     def start(self, trial):
-        environment = {**os.environ, "MEMWARDEN_DEATH": self.name, "PYTHONPATH": str(trial.folder / "client"),
+        environment = {**os.environ, "MEMWARDEN_DEATH": self.name, "GROW": GROW, "PYTHONPATH": str(trial.folder / "client"),
                        "MEMWARDEN_JOB_SOCKET": str(trial.folder / self.daemon / "job.sock"), "GPU": uuid(self.gpu or 0)}
         if self.group:
             (CGROUPS / self.group).mkdir(parents=True, exist_ok=True)
@@ -292,10 +294,28 @@ class Trial:
             Death("killed-by-person", "killed", "time.sleep(9)", act=by_person, user=PERSON),
             Death("killed-no-log", "killed", "time.sleep(9)", "blind", act=by_other, says="(pid %d) of root" % os.getpid()),
             Death("killed-by-itself", "killed", "os.kill(os.getpid(), 9)", says="by itself"),
-            Death("killed-after-timeout", "killed", "signal.signal(15, signal.SIG_IGN)\ninput()\ntime.sleep(9)", act=by_timeout),
+            Death("killed-after-term", "killed", "signal.signal(15, signal.SIG_IGN)\ninput()\ntime.sleep(9)", act=by_timeout),
             Death("killed-during-save", "killed", RAW + "say(type='checkpoint', state='saving', step=7)\ninput()\ntime.sleep(9)",
                   act=by_other),
             Death("terminated", "killed", "time.sleep(9)", act=lambda d, t: os.kill(d.pid, signal.SIGTERM)),
+            Death("cpu-time", "time_limit", "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (1, 5))\nwhile True: pass", says="CPU time"),
+            Death("cpu-time-sent", "failed|killed", "os.kill(os.getpid(), 24)"),
+            Death("file-size", "process_limit", "signal.signal(25, signal.SIG_DFL)\nopen(%r, 'wb').write(b'x' * (1 << 20))"
+                  % str(folder / "large"), limits=[(resource.RLIMIT_FSIZE, 1 << 16)], says="ulimit -f"),
+            Death("pipe", "failed", "import subprocess\nsignal.signal(13, signal.SIG_DFL)\nread, write = os.pipe()\nos.close(read)\nos.write(write, b'x')",
+                  says="SIGPIPE"),
+            Death("disk-full", "disk_full|shared_memory", shm(self, CLIENT + "input()\nopen(file.name + '2', 'wb').write(bytes(64 << 20))"), says="full"),
+            Death("timeout", "time_limit", "input()\nos.execvp('timeout', ['timeout', '2.5', 'sleep', '9'])", says="timeout"),
+            Death("child-killed", "cgroup_limit", LOADER % "sys.exit(1)", group="loader", limit="loader", says="(pid "),
+            Death("child-killed-late", "cgroup_limit", LOADER % "time.sleep(4); sys.exit(1)", group="late", limit="late"),
+            Death("child-killed-shell", "cgroup_limit", "input()\nos.execvp('sh', ['sh', '-c', 'exec 3>&1; %s -c \"$GROW\"; exit $?'])" % PYTHON,
+                  group="shell", limit="shell"),
+            Death("exit-137", "failed", "sys.exit(137)", says="exit code 137"),
+            Death("exit-143", "killed", "signal.signal(15, lambda *_: os._exit(143))\ninput()\ntime.sleep(9)", act=lambda d, t: (d.go(), time.sleep(0.5), os.kill(d.pid, 15))),
+            Death("thread-left", "cgroup_limit", "import ctypes, threading\ninput()\ndef grow():\n    time.sleep(0.5)\n    held = []\n    while True: held.append(bytearray(b'x' * (1 << 20)))\n"
+                  "threading.Thread(target=grow).start()\nctypes.CDLL(None).pthread_exit(None)", group="thread", limit="thread"),
+            Death("renamed", "cgroup_limit", "import ctypes\ninput()\nctypes.CDLL(None).prctl(15, b'ray::train', 0, 0, 0)\n" + GROW, group="renamed", limit="renamed"),
+            Death("parent-dies", "killed", "import ctypes\nif os.fork() == 0:\n    ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)\n    time.sleep(60)\ninput()\ntime.sleep(9)", act=by_other),
             Death("xid-79", "gpu_fault", "sys.exit(1)", gpu=0, act=by_xid(79), says="XID 79"),
             Death("xid-31", "failed", "sys.exit(1)", gpu=1, act=by_xid(31)),
             Death("gpu-own", "gpu_memory", out_of_gpu(4, 76, 78, 1), gpu=2),
@@ -391,8 +411,8 @@ class Trial:
 class Ran:
     """A death of the command of `memwarden run`, with what it writes into the termination message."""
 
-    def __init__(self, name, causes, body, options=(), passing=(), says=None, python=PYTHON):
-        self.name, self.causes, self.body, self.says = name, causes.split("|"), body, says
+    def __init__(self, name, causes, body, options=(), passing=(), says=None, python=PYTHON, group=None):
+        self.name, self.causes, self.body, self.says, self.group = name, causes.split("|"), body, says, group
         self.options, self.passing, self.python = options, passing, python
 
     def play(self, folder):
@@ -400,8 +420,13 @@ class Ran:
         script = folder / (self.name + ".py")
         script.write_text("import os, sys, time, signal\ntime.sleep(1)\n" + self.body)
         environment = {**os.environ, "TORCHELASTIC_ERROR_FILE": str(errors), "XDG_STATE_HOME": str(folder)}
+        def prepare():
+            if self.group:
+                (CGROUPS / self.group).mkdir(parents=True, exist_ok=True)
+                (CGROUPS / self.group / "memory.limit_in_bytes").write_text(str(120 * MIB))
+                (CGROUPS / self.group / "cgroup.procs").write_text(str(os.getpid()))
         done = subprocess.run([*self.passing, BINARY, "run", *self.options, "--no-progress", "--termination-log", told, "--",
-                               self.python, script], capture_output=True, text=True, env=environment)
+                               self.python, script], capture_output=True, text=True, env=environment, preexec_fn=prepare)
         if not errors.exists():
             sys.exit("%s: no reason was written: %s" % (self.name, done.stderr))
         self.end = json.loads(errors.read_text())["memwarden"]
@@ -437,6 +462,8 @@ def main():
             Ran("run-container", "failed", "sys.exit(3)", passing=in_container, says="exit code 3"),
             Ran("run-container-killed", "killed", "os.kill(os.getpid(), 9)", passing=in_container, says="SIGKILL"),
             Ran("run-exception", "failed", "raise LookupError('x')"),
+            Ran("run-child-outlives", "cgroup_limit", "if os.fork() == 0:\n    time.sleep(6); os._exit(0)\ntime.sleep(1)\n" + GROW, group="outlives"),
+            Ran("run-container-oom", "cgroup_limit|unknown", "time.sleep(1)\n" + GROW, passing=in_container, group="contained"),
         ] if not wanted or any(part in r.name for part in wanted)]
         print("%-22s %-20s %-18s %-6s %-8s" % ("planted", "expected", "given", "prob.", "seconds"))
         try:

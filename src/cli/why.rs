@@ -42,6 +42,8 @@ pub(super) struct Args {
     output: Output<Format>,
 }
 
+/// Most ends of processes of a workload that are shown with its own.
+const MOST_PARTS: usize = 16;
 /// Ends are stated about 2 s after they occur.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -62,7 +64,10 @@ impl Args {
         }
         let mut shown = ask()?;
         if !self.all {
-            shown.ends.truncate(1);
+            let is_part =
+                |end: &&End| end.is_abnormal() && !end.is_whole && end.workload == shown.ends[0].workload;
+            let parts = shown.ends.iter().skip(1).take_while(is_part).take(MOST_PARTS).count();
+            shown.ends.truncate(if self.name.is_some() { 1 + parts } else { 1 });
         }
         self.output.report(|page| ends_text(&shown, self.all, page), &shown)?;
         Ok(if self.all { ExitCode::SUCCESS } else { code(shown.ends.first()) })

@@ -4,6 +4,7 @@
 //! Bytes and times are arguments. Nothing here reads a clock, a file or a socket.
 
 pub mod cdi;
+pub mod kernel;
 pub mod lines;
 pub mod log_lines;
 pub mod messages;

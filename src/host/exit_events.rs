@@ -6,7 +6,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -31,6 +31,16 @@ const DONE: u16 = 3;
 const QUEUE: usize = 4 << 20;
 /// Inode of the initial pid namespace (`PROC_PID_INIT_INO`): the pids in events are those of this namespace.
 const INITIAL: &str = "pid:[4026531836]";
+
+fn namespace(proc: &Path) -> io::Result<PathBuf> {
+    let own = std::fs::read_link(proc.join("self/ns/pid"));
+    own.or_else(|_| std::fs::read_link(proc.join("1/ns/pid")))
+}
+
+/// Whether the pids of this process file system can be those of the initial pid namespace: not where it is known that they are others.
+pub fn is_initial_namespace(proc: &Path) -> bool {
+    namespace(proc).map_or(true, |namespace| namespace.as_os_str() == INITIAL)
+}
 
 /// The end of one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,10 +71,7 @@ impl ExitEvents {
     }
 
     fn with_queue(proc: &Path, queue: usize) -> io::Result<Self> {
-        let own = proc.join("self/ns/pid");
-        let first = proc.join("1/ns/pid");
-        let namespace = std::fs::read_link(own).or_else(|_| std::fs::read_link(first))?;
-        if namespace.as_os_str() != INITIAL {
+        if namespace(proc)?.as_os_str() != INITIAL {
             let why = "not in the initial pid namespace, whose pids the kernel's process events have";
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::facts::{KernelLog, OomScope};
 use super::finding::Subject;
 use super::health::Health;
 use super::label::Label;
@@ -16,6 +17,10 @@ named! {
         CgroupLimit = "cgroup_limit",
         /// The memory of the host was exhausted.
         HostMemory = "host_memory",
+        /// The NUMA nodes that it may use were exhausted.
+        NumaNodes = "numa_nodes",
+        /// The OOM killer of the kernel killed it; which memory ran out is not known.
+        OomKill = "oom_kill",
         /// `/dev/shm` or another file system in memory was full (SIGBUS).
         SharedMemory = "shared_memory",
         /// A GPU was full by the memory of the process itself.
@@ -26,6 +31,14 @@ named! {
         GpuFragmentation = "gpu_fragmentation",
         /// A limit of the process was reached, or the kernel refused it memory of the host.
         ProcessLimit = "process_limit",
+        /// The pool of huge pages was empty.
+        HugePages = "huge_pages",
+        /// A file system on a disk was full, or its user's share of it.
+        DiskFull = "disk_full",
+        /// A limit of time was reached, of its CPU or of its program.
+        TimeLimit = "time_limit",
+        /// Memory of the host that it used has failed.
+        MemoryError = "memory_error",
         /// It ended itself because its memory would not have fitted.
         WillNotFit = "will_not_fit",
         /// A GPU reported an error (XID).
@@ -69,6 +82,9 @@ impl EndCause {
             self,
             Self::CgroupLimit
                 | Self::HostMemory
+                | Self::NumaNodes
+                | Self::OomKill
+                | Self::HugePages
                 | Self::SharedMemory
                 | Self::GpuMemory
                 | Self::GpuNeighbor
@@ -86,11 +102,18 @@ impl EndCause {
             | Self::GpuMemory
             | Self::GpuFragmentation
             | Self::ProcessLimit
+            | Self::HugePages
+            | Self::DiskFull
+            | Self::TimeLimit
             | Self::WillNotFit => Retry::CannotHelp,
-            Self::HostMemory | Self::GpuNeighbor | Self::GpuFault | Self::Memwarden | Self::Killed => {
-                Retry::MayHelp
-            }
-            Self::Failed | Self::Finished | Self::Unknown => Retry::Unknown,
+            Self::HostMemory
+            | Self::NumaNodes
+            | Self::MemoryError
+            | Self::GpuNeighbor
+            | Self::GpuFault
+            | Self::Memwarden
+            | Self::Killed => Retry::MayHelp,
+            Self::Failed | Self::Finished | Self::OomKill | Self::Unknown => Retry::Unknown,
         }
     }
 }
@@ -101,7 +124,7 @@ impl From<EndCause> for Health {
         match cause {
             EndCause::Finished => Self::Ok,
             EndCause::Unknown => Self::Unknown,
-            EndCause::Failed | EndCause::Killed | EndCause::Memwarden => Self::Warning,
+            EndCause::Failed | EndCause::Killed | EndCause::Memwarden | EndCause::TimeLimit => Self::Warning,
             _ => Self::Critical,
         }
     }
@@ -154,6 +177,8 @@ named! {
         OpenFiles = "open_files",
         /// Processes and threads of the user (`RLIMIT_NPROC`), or of its cgroup.
         Processes = "processes",
+        /// Size of a file, in bytes (`RLIMIT_FSIZE`).
+        FileSize = "file_size",
     }
 }
 
@@ -187,11 +212,18 @@ pub struct Sender {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndEvidence {
-    /// The kernel logged that its OOM killer killed the process: for the limit of this cgroup, or for the host (empty).
-    KernelLog { limit_cgroup: Label },
-    /// The kernel logged that its OOM killer killed a process of the same cgroup that was not seen running: for the limit of this
-    /// cgroup, or for the host (empty).
-    UnseenKill { limit_cgroup: Label },
+    /// The kernel logged that its OOM killer killed the process.
+    KernelLog(OomKill),
+    /// The kernel logged that its OOM killer killed another process: a child of it, or one of the same cgroup that was not seen running.
+    OtherKill { pid: Option<u32>, comm: Label, is_child: bool, kill: OomKill },
+    /// A process that it had started ended by this signal.
+    ChildSignal { pid: u32, comm: Label, signal: i32 },
+    /// The kernel logged that memory of the host which it used has failed.
+    MemoryError,
+    /// The kernel logged that the pool of huge pages was empty.
+    HugePages,
+    /// The kernel logged that it rejected a fork in this cgroup.
+    ForkRejected { cgroup: Label },
     /// The counter of OOM kills of this cgroup rose when the process ended.
     KillCounter { cgroup: Label },
     /// The exit status.
@@ -212,10 +244,21 @@ pub enum EndEvidence {
     Xid { gpu: Label, xid: u32 },
     /// Protection sent it a signal.
     Signalled,
-    /// The kernel log cannot be read: an OOM kill would not be known from it.
-    NoKernelLog,
+    /// The kernel log is not complete: an OOM kill may be missing from it.
+    Log(KernelLog),
     /// The exit status is not known.
     NoStatus,
+}
+
+/// A kill of the kernel's OOM killer, by its log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OomKill {
+    /// The memory that ran out.
+    pub scope: OomScope,
+    /// Whether the kernel stated that.
+    pub is_scope_stated: bool,
+    /// The cgroup whose limit was reached; empty where none was, or which one is not known.
+    pub limit_cgroup: Label,
 }
 
 /// Another workload that held memory of the exhausted resource.
@@ -249,6 +292,9 @@ pub struct End {
     pub cause: EndCause,
     /// Probability of the cause, 0 to 1.
     pub probability: f64,
+    /// What would make it certain; empty where nothing is needed.
+    #[serde(default)]
+    pub settles: Label,
     pub retry: Retry,
     /// The resource that was exhausted; absent where none was, or which one is not known.
     pub resource: Option<Subject>,

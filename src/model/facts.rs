@@ -13,6 +13,7 @@ use super::finding::Finding;
 use super::fit::{Answer, RankPredictions};
 use super::frame::Frame;
 use super::ids::{ProcessKey, WorkloadKey};
+pub use super::kernel_log::{KernelLog, KernelReport, OomScope, OomVictim, RESIDENT_KINDS};
 use super::label::Label;
 use super::node_set::NodeSet;
 use super::room::SwapRoom;
@@ -57,6 +58,10 @@ pub struct Facts {
     pub workload_names: Vec<Arc<WorkloadNames>>,
     /// XIDs that the kernel logged since the last tick, by the `kmsg` source.
     pub kernel_xids: Vec<KernelXid>,
+    /// How much of the kernel log is known in this tick, by the `kmsg` source.
+    pub kernel_log: KernelLog,
+    /// What the kernel logged of single processes since the last tick, by the `kmsg` source.
+    pub kernel_reports: Vec<KernelReport>,
     /// Processes that the kernel's OOM killer killed since the last tick, by the `kmsg` source.
     pub oom_victims: Vec<OomVictim>,
     /// Processes that protection sent SIGTERM or SIGKILL since the last tick, by the guard, after the analyzers.
@@ -133,30 +138,6 @@ pub struct HeldMemory {
     /// The part of the ARC of ZFS that is not given back.
     pub arc: Option<Bytes>,
 }
-
-/// A process that the kernel's OOM killer killed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OomVictim {
-    pub pid: u32,
-    pub comm: Label,
-    /// Its user; absent where the log does not name it.
-    pub uid: Option<u32>,
-    /// Absent for a process that was not running in the previous tick.
-    pub process: Option<ProcessKey>,
-    /// Its cgroup; empty where the log does not name it.
-    pub cgroup: Label,
-    /// The cgroup whose limit was reached; empty where the memory of the host was exhausted.
-    pub limit_cgroup: Label,
-    /// Whether the limit of a cgroup was reached: its name may be unknown.
-    pub in_cgroup: bool,
-    /// The displayed name of the workload that it belonged to; empty for none, and where it is not known.
-    pub workload: Label,
-    /// Its resident memory of each kind of [`RESIDENT_KINDS`]; absent where the log does not tell it.
-    pub resident: [Option<Bytes>; RESIDENT_KINDS.len()],
-}
-
-/// The kinds of resident memory in the kernel's line of an OOM kill.
-pub const RESIDENT_KINDS: [&str; 3] = ["anon", "file", "shmem"];
 
 /// A thread that ended; the last one of a process has its exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,18 +253,15 @@ pub struct Before {
 }
 
 impl Before {
-    /// The process that had this pid and this name.
-    pub fn process(&self, pid: u32, comm: &str) -> Option<ProcessKey> {
-        let row = self.processes.as_ref()?.get(pid).filter(|row| row.comm.as_str() == comm)?;
-        Some(row.key)
+    /// The process that had this pid.
+    pub fn row(&self, pid: u32) -> Option<&ProcessRow> {
+        self.processes.as_ref()?.get(pid)
     }
 
-    /// The workload of the process that had this pid and this name.
-    pub fn workload(&self, pid: u32, comm: &str) -> Option<&Label> {
-        let key = self.process(pid, comm)?;
-        member_of(&self.workload_of, pid)
-            .filter(|member| member.process == key)
-            .map(|member| &member.workload.name)
+    /// The workload of the process.
+    pub fn workload(&self, process: ProcessKey) -> Option<&Label> {
+        let member = member_of(&self.workload_of, process.pid).filter(|member| member.process == process)?;
+        Some(&member.workload.name)
     }
 }
 

@@ -81,6 +81,8 @@ named! {
         Exception = "exception",
         /// By a failed allocation.
         OutOfMemory = "out_of_memory",
+        /// By a file system that was full.
+        OutOfSpace = "out_of_space",
         /// By itself, since a phase would not fit.
         Aborted = "aborted",
         /// By the user, with Ctrl-C.

@@ -195,8 +195,14 @@ pub fn signal(number: u64) -> String {
         9 => "SIGKILL",
         10 => "SIGUSR1",
         11 => "SIGSEGV",
+        5 => "SIGTRAP",
         12 => "SIGUSR2",
+        13 => "SIGPIPE",
+        14 => "SIGALRM",
         15 => "SIGTERM",
+        24 => "SIGXCPU",
+        25 => "SIGXFSZ",
+        31 => "SIGSYS",
         number => return format!("signal {number}"),
     };
     name.to_owned()

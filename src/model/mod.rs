@@ -20,6 +20,7 @@ pub mod frame;
 pub mod health;
 pub mod histogram;
 pub mod ids;
+pub mod kernel_log;
 pub mod label;
 pub mod limited_groups;
 pub mod lock;

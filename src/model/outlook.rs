@@ -39,6 +39,8 @@ pub struct Outlook {
     pub ends: Arc<[Arc<End>]>,
     /// The processes that the kernel's OOM killer killed since the tick before, by the source `kmsg`.
     pub oom_victims: Vec<OomVictim>,
+    /// Whether a process was killed whose end is not stated yet.
+    pub awaits_kills: bool,
     /// Whether an analyzer forecasts: false where it is disabled, or failed in this tick.
     pub has_forecasts: bool,
     /// Whether an analyzer detects leaks.
@@ -418,6 +420,7 @@ impl Outlook {
     pub fn absorb(&mut self, other: Self) {
         self.has_forecasts |= other.has_forecasts;
         self.has_leaks |= other.has_leaks;
+        self.awaits_kills |= other.awaits_kills;
         self.fits.extend(other.fits);
         if !other.ends.is_empty() {
             self.ends = other.ends;

@@ -1,8 +1,9 @@
 //! How a process ended, in words.
 
 use crate::model::ends::{
-    End, EndCause, EndEvidence, ExitStatus, FailedAllocation, PROBABLE, ProcessLimit, Retry, Sender,
+    End, EndCause, EndEvidence, ExitStatus, FailedAllocation, OomKill, PROBABLE, ProcessLimit, Retry, Sender,
 };
+use crate::model::facts::{KernelLog, OomScope};
 use crate::model::finding::Subject;
 use crate::model::format;
 use crate::model::printable::escaped;
@@ -53,40 +54,55 @@ fn how(end: &End) -> String {
     };
     let resource = end.resource.as_ref().map(Subject::to_string).unwrap_or_default();
     let limit = end.limit_bytes.map_or_else(String::new, |limit| format!(" ({})", format::bytes(limit)));
-    let other = end.other.as_ref().map_or_else(String::new, |other| {
+    let held = end.other.as_ref().map_or_else(String::new, |other| {
         format!("; {} held {}", escaped(other.workload.as_str()), format::bytes(other.bytes))
     });
     match end.cause {
-        EndCause::CgroupLimit if has_failed(end) && end.probability < CERTAIN => format!(
-            "failed{}, {certainty}because the kernel killed another process of its cgroup for its memory limit",
-            status(end)
-        ),
+        cause
+            if cause.is_memory()
+                && let Some(other) = other_kill(end) =>
+        {
+            format!("failed{}, {certainty}because the kernel killed {other}{limit}{held}", status(end))
+        }
         EndCause::CgroupLimit if resource.is_empty() => {
             format!("was {certainty}killed by the kernel, because the limit of a cgroup was reached")
         }
         EndCause::CgroupLimit => {
             format!("was {certainty}killed by the kernel, because the limit of {resource}{limit} was reached")
         }
-        EndCause::HostMemory if has_failed(end) && end.probability < CERTAIN => format!(
-            "failed{}, {certainty}because the kernel killed another process of its cgroup when the memory of the host was \
-             exhausted{other}",
-            status(end)
-        ),
         EndCause::HostMemory => format!(
-            "was {certainty}killed by the kernel, because the memory of the host{limit} was exhausted{other}"
+            "was {certainty}killed by the kernel, because the memory of the host{limit} was exhausted{held}"
         ),
+        EndCause::NumaNodes => format!(
+            "was {certainty}killed by the kernel, because the memory of the NUMA nodes that it may use was exhausted"
+        ),
+        EndCause::OomKill => {
+            "was killed by the OOM killer of the kernel; which memory ran out is not known".to_owned()
+        }
         EndCause::SharedMemory => {
             let mount = end.resource.as_ref().map(|own| escaped(own.mount.as_str())).unwrap_or_default();
             let mount = or(&mount, "/dev/shm or another tmpfs");
             format!("ended by SIGBUS, {certainty}because {mount}{limit} was full")
         }
+        EndCause::HugePages => "was ended by the kernel, because its pool of huge pages was empty".to_owned(),
+        EndCause::DiskFull => {
+            format!("failed{}, {certainty}because a disk, or its user's share of it, was full", status(end))
+        }
+        EndCause::TimeLimit => {
+            // SIGXCPU.
+            let is_cpu = exit_status(end).and_then(ExitStatus::signal) == Some(24);
+            let limit = if is_cpu { "its limit of CPU time" } else { "the time that timeout(1) gave it" };
+            format!("was ended{}, because {limit} was over", by_status(end))
+        }
+        EndCause::MemoryError => {
+            format!("was ended{}, because memory of the host that it used has failed", by_status(end))
+        }
         EndCause::GpuMemory => {
             format!("ended, {certainty}because its own memory filled {}{limit}", or(&resource, "the GPU"))
         }
-        EndCause::GpuNeighbor => format!(
-            "ended, {certainty}because other memory filled {}{limit}{other}",
-            or(&resource, "the GPU")
-        ),
+        EndCause::GpuNeighbor => {
+            format!("ended, {certainty}because other memory filled {}{limit}{held}", or(&resource, "the GPU"))
+        }
         EndCause::GpuFragmentation => format!(
             "ended, {certainty}because its allocator had enough memory of {} only in blocks that were too small",
             or(&resource, "the GPU")
@@ -98,14 +114,86 @@ fn how(end: &End) -> String {
         EndCause::WillNotFit => "ended itself, because its memory would not have fitted".to_owned(),
         EndCause::GpuFault => format!("ended, {certainty}because of an error of its GPU{}", xid(end)),
         EndCause::Memwarden => "was ended by memory protection".to_owned(),
-        EndCause::Killed => {
-            let by =
-                exit_status(end).map_or_else(String::new, |status| format!(" by {}", status_words(status)));
-            format!("was ended{by}, {certainty}sent {}", sender(end))
+        EndCause::Killed if is_requested(end) => {
+            "was killed by the kernel, because an operator asked for an OOM kill (sysrq f)".to_owned()
         }
+        EndCause::Killed if let Some(child) = child_signal(end) => {
+            format!("failed{}, {certainty}because {child}, sent {}", status(end), sender(end))
+        }
+        EndCause::Killed => format!("was ended{}, {certainty}sent {}", by_status(end), sender(end)),
         EndCause::Failed => format!("failed{}", status(end)),
         EndCause::Finished => "finished".to_owned(),
-        EndCause::Unknown => "ended; why is not known".to_owned(),
+        EndCause::Unknown => format!("ended{}; why is not known", by_status(end)),
+    }
+}
+
+fn by_status(end: &End) -> String {
+    exit_status(end).map_or_else(String::new, |status| format!(" by {}", status_words(status)))
+}
+
+/// Whether an operator asked for the OOM kill.
+fn is_requested(end: &End) -> bool {
+    let is_it =
+        |seen: &EndEvidence| matches!(seen, EndEvidence::KernelLog(kill) if kill.scope == OomScope::Request);
+    end.evidence.iter().any(is_it)
+}
+
+/// The child whose signal its exit code stands for.
+fn child_signal(end: &End) -> Option<String> {
+    let status = exit_status(end).filter(|status| matches!(status, ExitStatus::Code(_)))?;
+    end.evidence.iter().find_map(|seen| match seen {
+        EndEvidence::ChildSignal { pid, comm, signal } if status.signal() == Some(*signal) => {
+            let signal = format::signal(u64::from(signal.unsigned_abs()));
+            Some(format!(
+                "{} (pid {pid}), which it had started, was ended by {signal}",
+                escaped(comm.as_str())
+            ))
+        }
+        _ => None,
+    })
+}
+
+/// The process that the kernel killed in its place, and for what.
+fn other_kill(end: &End) -> Option<String> {
+    let is_named = end.evidence.iter().any(|seen| matches!(seen, EndEvidence::KernelLog(_)));
+    let named = end.evidence.iter().find_map(|seen| match seen {
+        EndEvidence::OtherKill { pid, comm, is_child, kill } => {
+            let who = process_words(*pid, comm.as_str());
+            let whose = if *is_child { "which it had started" } else { "a process of its cgroup" };
+            Some(format!("{who}, {whose}, {}", reason(kill)))
+        }
+        _ => None,
+    });
+    let is_code = matches!(exit_status(end), Some(ExitStatus::Code(_)));
+    let unnamed = match end.cause {
+        EndCause::CgroupLimit => Some("another process of its cgroup for its memory limit"),
+        EndCause::HostMemory | EndCause::NumaNodes | EndCause::OomKill => {
+            Some("another process for lack of memory")
+        }
+        _ => None,
+    };
+    named.or_else(|| unnamed.filter(|_| is_code && !is_named).map(str::to_owned))
+}
+
+fn process_words(pid: Option<u32>, comm: &str) -> String {
+    let comm = if comm.is_empty() { "a process".into() } else { escaped(comm) };
+    pid.map_or_else(|| comm.to_string(), |pid| format!("{comm} (pid {pid})"))
+}
+
+/// What the OOM killer of the kernel killed a process for.
+fn reason(kill: &OomKill) -> String {
+    match (kill.scope, kill.limit_cgroup.as_str()) {
+        (OomScope::Cgroup, "") => "for the limit of a cgroup".to_owned(),
+        (OomScope::Cgroup, path) => format!("for the limit of {}", escaped(path)),
+        (OomScope::Nodes, _) => {
+            "because the memory of the NUMA nodes that it may use was exhausted".to_owned()
+        }
+        (OomScope::Request, _) => "because an operator asked for it (sysrq f)".to_owned(),
+        (OomScope::PageFault, _) => "after a page fault that failed without a limit".to_owned(),
+        (OomScope::Host, _) if kill.is_scope_stated => {
+            "because the memory of the host was exhausted".to_owned()
+        }
+        (OomScope::Host, _) => "without a reason in its log".to_owned(),
     }
 }
 
@@ -123,6 +211,7 @@ fn limit_words(limit: ProcessLimit, value: Option<u64>) -> String {
         ProcessLimit::Data => ("private memory", "-d", true),
         ProcessLimit::LockedMemory => ("locked memory", "-l", true),
         ProcessLimit::OpenFiles => ("open files", "-n", false),
+        ProcessLimit::FileSize => ("the size of a file", "-f", true),
         ProcessLimit::Processes => ("processes and threads", "-u, or pids.max of its cgroup", false),
     };
     let value = value.map_or_else(String::new, |value| {
@@ -181,15 +270,10 @@ fn exit_status(end: &End) -> Option<ExitStatus> {
     })
 }
 
-/// Whether it ended by an exit code that is not that of a command that SIGKILL ended.
-fn has_failed(end: &End) -> bool {
-    exit_status(end).is_some_and(|status| status.signal() != Some(9))
-}
-
 fn status_words(status: ExitStatus) -> String {
     let name = status.signal().map(|signal| format::signal(u64::from(signal.unsigned_abs())));
     match (status, name) {
-        (ExitStatus::Code(code), Some(name)) => format!("{name} (exit code {code})"),
+        (ExitStatus::Code(code), Some(name)) => format!("exit code {code} (128 + {name})"),
         (ExitStatus::Code(code), None) => format!("exit code {code}"),
         (ExitStatus::Signal(_), name) => name.unwrap_or_default(),
     }
@@ -226,6 +310,11 @@ fn advice(end: &End) -> Option<String> {
             "Raise the limit, or lower what it uses (memwarden oom and leak say what grows).".to_owned()
         }
         EndCause::HostMemory => "Give each workload of the host a limit, or move one of them.".to_owned(),
+        EndCause::NumaNodes => "Allow it further NUMA nodes (numactl, cpuset.mems), or lower what it uses.".to_owned(),
+        EndCause::HugePages => "Enlarge the pool (vm.nr_hugepages), or use fewer huge pages.".to_owned(),
+        EndCause::DiskFull => "Free space (df -h, df -i, quota), or write to another disk.".to_owned(),
+        EndCause::TimeLimit => "Raise the limit, or save checkpoints and resume.".to_owned(),
+        EndCause::MemoryError => "Drain the node and test its memory: see EDAC and mce in the kernel log.".to_owned(),
         EndCause::SharedMemory => {
             "Enlarge it (docker --shm-size, --ipc=host, an emptyDir of medium Memory), or use fewer loader workers."
                 .to_owned()
@@ -264,23 +353,28 @@ fn missing(failed: Option<&FailedAllocation>) -> Option<String> {
 /// One observation in words.
 pub fn evidence(seen: &EndEvidence) -> String {
     match seen {
-        EndEvidence::KernelLog { limit_cgroup } if limit_cgroup.is_empty() => {
-            "the kernel logged an OOM kill of this process".to_owned()
+        EndEvidence::KernelLog(kill) => {
+            format!("the kernel logged an OOM kill of this process {}", reason(kill))
         }
-        EndEvidence::KernelLog { limit_cgroup } => {
-            format!(
-                "the kernel logged an OOM kill of this process for the limit of {}",
-                escaped(limit_cgroup.as_str())
-            )
-        }
-        EndEvidence::UnseenKill { limit_cgroup } => {
-            let limit = match limit_cgroup.as_str() {
-                "" => String::new(),
-                path => format!(" for the limit of {}", escaped(path)),
+        EndEvidence::OtherKill { pid, comm, is_child, kill } => {
+            let who = process_words(*pid, comm.as_str());
+            let whose = if *is_child {
+                "which it had started"
+            } else {
+                "a process of its cgroup that was not seen running"
             };
-            format!(
-                "the kernel logged an OOM kill{limit} of a process of its cgroup that was not seen running"
-            )
+            format!("the kernel logged an OOM kill of {who}, {whose}, {}", reason(kill))
+        }
+        EndEvidence::ChildSignal { pid, comm, signal } => {
+            let signal = format::signal(u64::from(signal.unsigned_abs()));
+            format!("{}, which it had started, ended by {signal}", process_words(Some(*pid), comm.as_str()))
+        }
+        EndEvidence::MemoryError => {
+            "the kernel logged that memory of the host which it used has failed".to_owned()
+        }
+        EndEvidence::HugePages => "the kernel logged that the pool of huge pages was empty".to_owned(),
+        EndEvidence::ForkRejected { cgroup } => {
+            format!("the kernel logged that a fork in {} was rejected (pids.max)", escaped(cgroup.as_str()))
         }
         EndEvidence::KillCounter { cgroup } => {
             format!("the kernel counted an OOM kill in {}", escaped(cgroup.as_str()))
@@ -311,9 +405,14 @@ pub fn evidence(seen: &EndEvidence) -> String {
         }
         EndEvidence::Xid { gpu, xid } => format!("GPU {gpu} reported XID {xid}"),
         EndEvidence::Signalled => "memory protection sent it a signal".to_owned(),
-        EndEvidence::NoKernelLog => {
-            "the kernel log cannot be read, so that OOM kills are not seen".to_owned()
+        EndEvidence::Log(log) => match log {
+            KernelLog::Unread => "the kernel log cannot be read, so that OOM kills are not seen",
+            KernelLog::Behind => "the kernel log is not read to its end yet",
+            KernelLog::Lost => "records of the kernel log are lost, so that an OOM kill may be missing",
+            KernelLog::Foreign => "the kernel log names processes by the pids of another pid namespace",
+            KernelLog::Complete => "the kernel log has no OOM kill of it",
         }
+        .to_owned(),
         EndEvidence::NoStatus => "its exit status is not known".to_owned(),
     }
 }
@@ -334,7 +433,7 @@ mod tests {
         let who = "sh (pid 7) of a (and 2 processes with it)";
         assert_eq!(
             told(EndCause::Killed, 0.9, vec![code(137)]),
-            format!("{who} was ended by SIGKILL (exit code 137), sent by another program or a person.")
+            format!("{who} was ended by exit code 137 (128 + SIGKILL), sent by another program or a person.")
         );
         let of_none =
             End { workload: Label::default(), processes: 1, probability: 0.95, pid: 7, ..End::default() };

@@ -14,7 +14,10 @@ pub fn ends_text(shown: &ShownEnds, all: bool, page: Page) -> String {
         return table(&shown.ends, page);
     }
     match shown.ends.first() {
-        Some(end) => explained(end, page),
+        Some(end) => {
+            let parts: Vec<_> = shown.ends.iter().skip(1).collect();
+            explained(end, page) + &of_parts(&parts, !end.is_abnormal(), page)
+        }
         None if all => {
             "No end is known: memwarden keeps the last ends of workloads, ranks and killed processes on this node.\n".to_owned()
         }
@@ -41,6 +44,26 @@ fn table(ends: &[End], page: Page) -> String {
     out
 }
 
+/// The ends of processes of a program that went on, and what that means where it `succeeded`.
+pub(super) fn of_parts(ends: &[&End], succeeded: bool, page: Page) -> String {
+    /// The others are counted.
+    const MOST: usize = 5;
+    let mut out = String::new();
+    for end in ends.iter().take(MOST) {
+        out.push_str(&page.marked(end.health(), &sentence(end)));
+        out.push('\n');
+    }
+    if ends.len() > MOST {
+        out.push_str(&format!("{} further processes of it failed.\n", ends.len() - MOST));
+    }
+    if succeeded && !ends.is_empty() {
+        out.push_str(
+            "The command reported success nevertheless: what these processes had to do may be missing.\n",
+        );
+    }
+    out
+}
+
 /// One end with its evidence.
 pub(super) fn explained(end: &End, page: Page) -> String {
     let mut out = page.marked(end.health(), &sentence(end));
@@ -58,6 +81,9 @@ pub(super) fn explained(end: &End, page: Page) -> String {
     let seen: Vec<String> = end.evidence.iter().map(evidence).collect();
     if !seen.is_empty() {
         line(&format!("Evidence: {}.", seen.join("; ")));
+    }
+    if !end.settles.is_empty() {
+        line(&format!("It would be certain with {}.", end.settles));
     }
     out.push('\n');
     out

@@ -11,6 +11,7 @@ use super::subjects::Subjects;
 use super::training::Training;
 use crate::model::ends::{End, EndEvidence};
 use crate::model::format;
+use crate::model::outlook::Outlook;
 use crate::model::timeline::Timeline;
 use crate::model::units::whole;
 use crate::node_view::{Gpu, Host, NodeView, Workload};
@@ -76,6 +77,10 @@ pub struct Recorder {
     pub(super) last: NodeView,
     /// How the selected workload ended; absent where that is not known.
     pub(super) end: Option<Arc<End>>,
+    /// The ends of its processes that were no success.
+    pub(super) failures: Vec<Arc<End>>,
+    /// Whether a process of it was killed, and why is not stated yet.
+    awaits_kill: bool,
     /// CPU seconds of each workload: first and current value.
     pub(super) cpu: BTreeMap<String, (f64, f64)>,
 }
@@ -151,11 +156,17 @@ impl Recorder {
         true
     }
 
-    /// Marks the processes of the selected workloads that the kernel log says were killed for lack of memory, each once.
-    pub fn mark_kills(&mut self, ends: &[Arc<End>]) {
+    /// Records the ends of processes of the selected workloads, and marks those that the kernel log says were killed for lack of
+    /// memory, each once.
+    pub fn record_ends(&mut self, outlook: &Outlook) {
+        self.awaits_kill = outlook.awaits_kills;
+        let ends = &outlook.ends;
         let new = ends.iter().filter(|end| end.number > self.last_end);
         for end in new.filter(|end| self.focus.has_workload(end.workload.as_str())) {
-            if end.evidence.iter().any(|seen| matches!(seen, EndEvidence::KernelLog { .. })) {
+            if end.is_abnormal() && self.failures.len() < MOST_MARKS {
+                self.failures.push(Arc::clone(end));
+            }
+            if end.evidence.iter().any(|seen| matches!(seen, EndEvidence::KernelLog(_))) {
                 let text = format!("OOM kill of process {} by the kernel", end.pid);
                 self.marks.push(Mark { t_s: self.now, text, alarm: true });
             }
@@ -164,11 +175,24 @@ impl Recorder {
         self.last_end = ends.last().map_or(self.last_end, |end| end.number.max(self.last_end));
     }
 
-    /// Takes the end of the selected workload from those that are known.
-    pub fn explain(&mut self, ends: &[Arc<End>]) {
-        let own =
-            ends.iter().rev().find(|end| end.is_whole && self.focus.has_workload(end.workload.as_str()));
+    /// Takes the end of the selected workload from those that are known, or that of its first process, the `command`: children can
+    /// outlive it.
+    pub fn explain(&mut self, ends: &[Arc<End>], command: u32) {
+        let is_it = |end: &&Arc<End>| {
+            self.focus.has_workload(end.workload.as_str()) && (end.is_whole || end.pid == command)
+        };
+        let own = ends.iter().rev().find(is_it);
         self.end = own.cloned().or(self.end.take());
+    }
+
+    /// Takes the last end of a process of the selected workload that was no success, where none of the workload is known.
+    pub fn explain_by_failure(&mut self) {
+        self.end = self.end.take().or_else(|| self.failures.last().cloned());
+    }
+
+    /// Whether a process of a workload was killed, and why is not stated yet.
+    pub const fn awaits_kill(&self) -> bool {
+        self.awaits_kill
     }
 
     /// How the selected workload ended; absent where that is not known.

@@ -89,6 +89,10 @@ pub(super) fn body(ended: &CommandEnd, recorder: &Recorder, page: Page) -> Body 
     let subject = Subject::workload(&name.into());
     let (level, verdict) = verdict(recorder, &subject, seen);
     let mut details = recorder.end.as_ref().map_or_else(String::new, |end| ends::explained(end, page));
+    let own = recorder.end.as_ref().map(|end| end.number);
+    let failures: Vec<_> =
+        recorder.failures.iter().map(|end| &**end).filter(|end| Some(end.number) != own).collect();
+    details.push_str(&ends::of_parts(&failures, ended.code == Some(0), page));
     let leaks = leak::ranked(recorder);
     for (subject, growth) in leaks.iter().filter(|(_, growth)| growth.known.grows()) {
         leak::explain(&mut details, subject, growth, recorder.last.unix_seconds, page);
@@ -107,6 +111,7 @@ pub(super) fn body(ended: &CommandEnd, recorder: &Recorder, page: Page) -> Body 
         "largest_processes": profile::largest(recorder),
         "verdict": verdict,
         "cause": recorder.end,
+        "ends_of_processes": failures,
         "leaks": leak::rows(&leaks),
     });
     let plot = plot(ended, recorder, &subject, &verdict);

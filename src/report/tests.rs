@@ -4,7 +4,9 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::model::ends::OomKill;
 use crate::model::ends::{End, EndEvidence};
+use crate::model::outlook::Outlook;
 use crate::node_view::{Allocator, Gpu, Host, Process, Rank, Workload, Zone};
 use crate::plot;
 
@@ -606,7 +608,7 @@ fn the_kills_that_the_kernel_log_has_of_the_selected_workload_are_marked_once() 
         let (workload, evidence) = (workload.into(), vec![evidence]);
         std::sync::Arc::new(End { number, workload, pid: 7, evidence, ..End::default() })
     };
-    let logged = || EndEvidence::KernelLog { limit_cgroup: "/a".into() };
+    let logged = || EndEvidence::KernelLog(OomKill { limit_cgroup: "/a".into(), ..OomKill::default() });
     let ends = [
         end(1, "run", logged()),
         end(2, "other", logged()),
@@ -614,7 +616,7 @@ fn the_kills_that_the_kernel_log_has_of_the_selected_workload_are_marked_once() 
     ];
     let mut recorder = Recorder::new(Focus { workloads: ["run".to_owned()].into(), ..Focus::default() });
     for known in [&ends[..1], &ends] {
-        recorder.mark_kills(known);
+        recorder.record_ends(&Outlook { ends: known.into(), ..Outlook::default() });
     }
     let marks: Vec<_> = recorder.marks.iter().map(|mark| mark.text.as_str()).collect();
     assert_eq!(marks, ["OOM kill of process 7 by the kernel"]);

@@ -13,6 +13,9 @@ from ._base import JSON, LONGEST_NAME, _now, _short, _size
 # Parts of the texts of errors that mean a failed allocation: of torch, JAX and the libraries of CUDA. Texts are not sent.
 _OF_DEVICE = ("out of memory", "RESOURCE_EXHAUSTED", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 _OF_HOST = ("DefaultCPUAllocator",)
+# What torch says where a file in memory, or one of a checkpoint, finds no space.
+_OF_SHM = ("unable to allocate shared memory(shm)", "unable to write to file </torch_")
+_OF_SPACE = ("No space left on device", "file write failed")
 # The packages whose errors are read; those of others may compute their texts.
 _READ = ("builtins", "torch", "jax", "jaxlib", "tensorflow")
 # Functions of the interpreter that start processes and threads: EAGAIN of these is a limit, and otherwise one of input and output.
@@ -29,6 +32,7 @@ _WORDS = {
     "data": "private memory (ulimit -d%s)",
     "locked_memory": "locked memory (ulimit -l%s)",
     "open_files": "open files (ulimit -n%s)",
+    "file_size": "the size of a file (ulimit -f%s)",
     "processes": "processes and threads (ulimit -u, or pids.max of its cgroup)%s",
 }
 # Seconds for which an allocation that failed on a device is the reason of the end.
@@ -61,6 +65,9 @@ def described(value: Optional[BaseException]) -> JSON:
         memory = _memory(each)
         if memory is not None:
             return dict({"reason": _name(each), "end": "out_of_memory", "resource": memory}, **_limit_of_memory(memory))
+        space = _space(each)
+        if space is not None:
+            return {"reason": _name(each), "end": "out_of_space", "resource": space}
         count = _count(each)
         if count is not None:
             return dict({"reason": _name(each), "end": "exception"}, **count)
@@ -74,6 +81,8 @@ def sentence(ending: JSON, failure: Optional[JSON]) -> Optional[str]:
     if limit is not None:
         shown = "" if value is None else ", %s" % (_size(value) if limit in _OF_MEMORY else value)
         text = "the limit of %s was reached" % (_WORDS[limit] % shown)
+    elif ending["end"] == "out_of_space":
+        text = "no space was left %s" % ("in /dev/shm" if ending["resource"] == "shm" else "on the disk, or for this user")
     elif ending["end"] != "out_of_memory":
         return None
     elif ending["resource"] == "device" and failure is not None and _now() - failure["t"] <= _LATELY:
@@ -114,11 +123,30 @@ def _memory(value: BaseException) -> Optional[str]:
     return None
 
 
+def _space(value: BaseException) -> Optional[str]:
+    """Where a file found no space: "shm" for a file in `/dev/shm`, otherwise "disk"; None for another exception."""
+    if isinstance(value, OSError):
+        if value.errno not in (errno.ENOSPC, errno.EDQUOT):
+            return None
+        name = value.filename
+        is_shm = isinstance(name, str) and name.startswith("/dev/shm/")
+        return "shm" if is_shm else "disk"
+    if type(value) is not RuntimeError:
+        return None
+    text: Any = value.args[0] if value.args else ""
+    if type(text) is not str or not any(part in text for part in _OF_SPACE):
+        return None
+    return "shm" if any(part in text for part in _OF_SHM) else "disk"
+
+
 def _count(value: BaseException) -> Optional[JSON]:
     """The keys of the limit of a number that this exception says was reached; None for another exception."""
     if type(value) is OSError and value.errno == errno.EMFILE:
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         return {"limit": "open_files"} if most == resource.RLIM_INFINITY else {"limit": "open_files", "limit_value": most}
+    if type(value) is OSError and value.errno == errno.EFBIG:
+        most = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        return {"limit": "file_size"} if most == resource.RLIM_INFINITY else {"limit": "file_size", "limit_value": most}
     if not isinstance(value, BlockingIOError) and not (type(value) is RuntimeError and value.args == ("can't start new thread",)):
         return None
     trace = value.__traceback__

@@ -53,13 +53,16 @@ pub(super) fn add_said(
                 case.will_not_fit |= end == Some(ByeEnd::Aborted);
                 step = entry.step;
                 phase = Label::printable(detail["phase"].as_str().unwrap_or_default());
-                let is_raised =
-                    matches!(end, Some(ByeEnd::Exception | ByeEnd::OutOfMemory | ByeEnd::Interrupted));
+                let is_raised = matches!(
+                    end,
+                    Some(ByeEnd::Exception | ByeEnd::OutOfMemory | ByeEnd::OutOfSpace | ByeEnd::Interrupted)
+                );
                 if let Some(name) = detail["reason"].as_str().filter(|_| is_raised) {
                     case.exception = escaped(name).into_owned().into();
                 }
                 let resource = Medium::deserialize(&detail["resource"]).ok();
-                case.lacked = resource.filter(|_| end == Some(ByeEnd::OutOfMemory));
+                case.lacked =
+                    resource.filter(|_| matches!(end, Some(ByeEnd::OutOfMemory | ByeEnd::OutOfSpace)));
                 let limit = ProcessLimit::deserialize(&detail["limit"]).ok();
                 case.limit = limit.filter(|_| is_raised).map(|limit| (limit, detail["limit_value"].as_u64()));
             }
@@ -91,18 +94,26 @@ pub(super) fn case(
 ) -> Case {
     let kernel_kill = recent.kill_of(member.key);
     let group = member.cgroup.clone().or_else(|| Some(observed?.cgroup.clone())).unwrap_or_default();
+    let other_kill = recent.other_kill(member.key, &group);
     let gpus = observed.map_or(&[][..], |known| &known.gpus);
-    let unseen_kill = recent.unseen_kill(&group);
     let status = recent.status_of(member.key);
     Case {
         status,
         sender: status.and_then(|status| recent.sender_of(member.key, status)),
         counted_kill: recent.counted_kill(&group),
         counts_kills: recent.counts_kills_of(&group),
-        sees_kernel_log: observed::is_ok(view, "kmsg"),
+        log: recent.log_since(episode.between().0),
+        child_signal: recent.child_signal(member.key),
+        report: recent.report_of(member.key, &group),
+        comm: member.comm.clone(),
+        kill_by_name: recent.kill_by_name(&member.comm),
         is_signalled: recent.is_signalled(member.key),
         will_not_fit: episode.will_not_fit(member.key.pid),
-        cgroup: episode.cgroup_level(view, &group, kernel_kill.as_ref().or(unseen_kill.as_ref())),
+        cgroup: episode.cgroup_level(
+            view,
+            &group,
+            kernel_kill.as_ref().or(other_kill.as_ref().map(|other| &other.kill)),
+        ),
         host: episode.host_level(),
         gpu: episode.gpu_level(gpus),
         tmpfs: recent.tmpfs_of(member.key, &episode.workload.key, episode.between()),
@@ -110,7 +121,7 @@ pub(super) fn case(
         host_other: observed::host_other(view, &episode.workload.name),
         xid: recent.xid_of(gpus),
         kernel_kill,
-        unseen_kill,
+        other_kill,
         ..Case::default()
     }
 }

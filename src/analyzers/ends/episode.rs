@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::classify::{Classified, KillScope, Level};
+use super::classify::{Classified, Level};
 use super::observed::{Gpu, Observed};
 use crate::model::analyzer::View;
-use crate::model::ends::{End, EndCause, EndEvidence, ExitStatus};
+use crate::model::ends::{End, EndCause, EndEvidence, ExitStatus, OomKill};
 use crate::model::facts::{ReportedRank, Workload};
 use crate::model::finding::Subject;
 use crate::model::fit::Verdict;
@@ -19,6 +19,8 @@ use crate::sources::cgroup::metrics::LIMIT;
 /// Seconds after the last end of a process of the workload, and at most after the first one, at which the cause is stated.
 const SETTLE: f64 = 0.9;
 const SETTLE_MOST: f64 = 1.5;
+/// Seconds for which a cause waits for the rest of the kernel log: ten times the tasks of a large host.
+const BEHIND_MOST: f64 = 30.0;
 /// Most processes of one episode that are remembered.
 const MOST_MEMBERS: usize = 256;
 /// Seconds by which a process can have started later than computed: the kernel states the boot time in whole seconds.
@@ -94,9 +96,10 @@ impl Episode {
     }
 
     /// Whether all is known that will be.
-    pub(super) fn is_due(&self, now: Timestamp) -> bool {
+    pub(super) fn is_due(&self, now: Timestamp, log_is_behind: bool) -> bool {
         let since = |then: Timestamp| now.since(then).as_secs_f64();
-        since(self.last) >= SETTLE || since(self.first) >= SETTLE_MOST
+        let is_settled = since(self.last) >= SETTLE || since(self.first) >= SETTLE_MOST;
+        is_settled && (!log_is_behind || since(self.first) >= BEHIND_MOST)
     }
 
     /// The level of a resource in the frame before.
@@ -134,12 +137,9 @@ impl Episode {
         &self,
         view: &View<'_>,
         group: &Label,
-        hit: Option<&KillScope>,
+        hit: Option<&OomKill>,
     ) -> Option<Level> {
-        let hit = match hit {
-            Some(KillScope::Cgroup(path)) if !path.is_empty() => Some(path),
-            _ => None,
-        };
+        let hit = hit.map(|kill| &kill.limit_cgroup).filter(|path| !path.is_empty());
         if let Some(path) = hit {
             let resource = Subject::cgroup(path);
             let labels = std::slice::from_ref(path);
@@ -209,6 +209,7 @@ impl Episode {
             retry: found.retry(),
             cause: found.cause,
             probability: found.probability,
+            settles: found.settles.into(),
             used_bytes: found.level.as_ref().map(|level| level.used),
             limit_bytes: found.level.as_ref().map(|level| level.limit),
             resource: found.level.map(|level| level.resource),
@@ -240,7 +241,7 @@ impl Episode {
         const ORDINARY: [i32; 4] = [1, 2, 13, 15];
         let by_signal = found.evidence.iter().any(|seen| match seen {
             EndEvidence::Status(ExitStatus::Signal(signal)) => !ORDINARY.contains(signal),
-            EndEvidence::KernelLog { .. } => true,
+            EndEvidence::KernelLog(_) => true,
             _ => false,
         });
         is_whole
@@ -251,8 +252,12 @@ impl Episode {
 
     /// Whether it did not end by a signal with which launchers end the others.
     pub(super) fn is_first(&self, member: &Member, found: &Classified) -> bool {
-        let is_kill =
-            |seen: &EndEvidence| matches!(seen, EndEvidence::Status(status) if status.signal() == Some(9));
+        let is_kill = |seen: &EndEvidence| {
+            matches!(
+                seen,
+                EndEvidence::Status(ExitStatus::Signal(9)) | EndEvidence::ChildSignal { signal: 9, .. }
+            )
+        };
         match found.cause {
             EndCause::Finished | EndCause::Unknown => false,
             EndCause::Killed => found.evidence.iter().any(is_kill) && !self.is_ended_by_own(member, found),

@@ -19,6 +19,7 @@ mod classify;
 mod episode;
 pub mod metrics;
 mod observed;
+mod rules;
 #[cfg(test)]
 mod tests;
 
@@ -94,6 +95,8 @@ impl Analyzer for Ends {
             out.batch.put(&metrics::REPEATED, &labels, Count(count));
         }
         out.outlook.ends = Arc::clone(&self.ends);
+        let mut members = self.episodes.values().flat_map(|episode| &episode.members);
+        out.outlook.awaits_kills = members.any(|member| self.recent.is_killed(member.key));
     }
 
     fn save(&self) -> Option<SavedState> {
@@ -146,6 +149,7 @@ pub fn unobserved(workload: Label, comm: Label, (exited, user_id): (ExitedProces
         retry: found.retry(),
         cause: found.cause,
         probability: found.probability,
+        settles: found.settles.into(),
         resource: None,
         used_bytes: None,
         limit_bytes: None,
@@ -225,7 +229,7 @@ impl Ends {
         let due: Vec<WorkloadKey> = self
             .episodes
             .iter()
-            .filter(|(_, episode)| episode.is_due(now))
+            .filter(|(_, episode)| episode.is_due(now, self.recent.is_behind()))
             .map(|(key, _)| key.clone())
             .collect();
         self.launchers.retain(|_, own| {
@@ -270,14 +274,14 @@ impl Ends {
                 let mut own = self.launchers.get(&key).into_iter().flatten();
                 let (_, number, _) = own.find(|(launcher, ..)| *launcher == member.key)?;
                 let is_kept = self.ends.iter().any(|end| end.number == *number);
-                (is_kept && has_exited_with_failure(found) && member.rank.is_none())
+                let is_of_child = is_of_other_kill(found);
+                (is_kept && is_consequence(found) && (member.rank.is_none() || is_of_child))
                     .then_some((*number, *member))
             });
             let strongest = explained.into_iter().filter(is_notable).max_by(|one, other| {
                 let order = |(member, found, _): &Explained<'_>| {
-                    let is_launcher = found.cause == EndCause::Failed
-                        && launchers.contains(&member.key.pid)
-                        && member.rank.is_none();
+                    let is_launcher =
+                        is_consequence(found) && launchers.contains(&member.key.pid) && member.rank.is_none();
                     let strength = if is_launcher { 0 } else { strength(found) };
                     (strength, episode.is_first(member, found), member.rank.is_some(), member.rss)
                 };
@@ -287,7 +291,7 @@ impl Ends {
                 && strongest.as_ref().is_none_or(|(member, ..)| member.key == launcher.key)
             {
                 let (above, count) = (episode.parent_of(launcher), episode.count());
-                self.extend(number, count, is_whole);
+                self.extend(number, count, (is_whole, &launcher.rank.clone().unwrap_or_default()));
                 self.remember_launcher(key, table.get(above), number, now);
                 continue;
             }
@@ -330,11 +334,12 @@ impl Ends {
     }
 
     /// Adds the launcher that failed because of an end, with what ended with it.
-    fn extend(&mut self, number: u64, processes: u64, is_whole: bool) {
+    fn extend(&mut self, number: u64, processes: u64, (is_whole, rank): (bool, &Label)) {
         let extended = |end: &Arc<End>| match end {
             end if end.number == number => End {
                 processes: end.processes.saturating_add(processes),
                 is_whole: end.is_whole || is_whole,
+                rank: if end.rank.is_empty() { rank.clone() } else { end.rank.clone() },
                 ..End::clone(end)
             }
             .into(),
@@ -379,11 +384,17 @@ fn repeated(ends: &[Arc<End>], unix: f64) -> Vec<(&End, u64)> {
     lately.filter(|(_, count, _)| *count >= 2).map(|(end, count, _)| (end, count)).collect()
 }
 
-/// Whether it ended by an exit code that is no success.
-fn has_exited_with_failure(found: &Classified) -> bool {
+/// Whether it ended by an exit code that is no success, which may be the consequence of the end of another process.
+fn is_consequence(found: &Classified) -> bool {
     let is_failure =
         |seen: &EndEvidence| matches!(seen, EndEvidence::Status(ExitStatus::Code(code)) if *code != 0);
-    matches!(found.cause, EndCause::Failed | EndCause::Killed) && found.evidence.iter().any(is_failure)
+    let is_own = matches!(found.cause, EndCause::Failed | EndCause::Killed);
+    (is_own || is_of_other_kill(found)) && found.evidence.iter().any(is_failure)
+}
+
+/// Whether it failed because the kernel killed another process.
+fn is_of_other_kill(found: &Classified) -> bool {
+    found.evidence.iter().any(|seen| matches!(seen, EndEvidence::OtherKill { .. }))
 }
 
 /// Whether only the zombie of a process is left.
@@ -395,9 +406,15 @@ const fn has_ended(row: &ProcessRow) -> bool {
 /// then.
 fn strength(found: &Classified) -> u32 {
     match found.cause {
-        EndCause::CgroupLimit | EndCause::HostMemory => 6,
+        EndCause::CgroupLimit | EndCause::HostMemory | EndCause::NumaNodes | EndCause::OomKill => 6,
         EndCause::WillNotFit | EndCause::GpuMemory | EndCause::GpuNeighbor | EndCause::GpuFragmentation => 5,
-        EndCause::GpuFault | EndCause::SharedMemory | EndCause::ProcessLimit => 4,
+        EndCause::GpuFault
+        | EndCause::SharedMemory
+        | EndCause::ProcessLimit
+        | EndCause::HugePages
+        | EndCause::MemoryError
+        | EndCause::DiskFull
+        | EndCause::TimeLimit => 4,
         EndCause::Memwarden => 3,
         EndCause::Failed => 2,
         EndCause::Killed | EndCause::Unknown => 1,

@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::classify::{EXHAUSTED, KillScope, Level, TmpfsState};
+use super::classify::{EXHAUSTED, Level, OtherKill, TmpfsState, kill_of};
 use crate::model::analyzer::View;
-use crate::model::ends::{ExitStatus, OtherHolder, Sender};
-use crate::model::facts::{Facts, OomVictim, ProcessRow, Tmpfs, TmpfsTable};
+use crate::model::ends::{EndEvidence, ExitStatus, OomKill, OtherHolder, Sender};
+use crate::model::facts::{Facts, KernelLog, KernelReport, OomVictim, ProcessRow, Tmpfs, TmpfsTable};
 use crate::model::finding::Subject;
 use crate::model::ids::{ProcessKey, WorkloadKey, within};
 use crate::model::label::Label;
-use crate::model::source::Status;
 use crate::model::time::Timestamp;
 use crate::model::units::{GIB, TICKS, real, whole};
 use crate::model::xid;
@@ -29,8 +28,10 @@ const XID: f64 = 30.0;
 const SIGKILL: i32 = 9;
 /// Most exit statuses that are remembered, and most signals.
 const MOST_STATUSES: usize = 16_384;
-/// Most kills that are remembered without their process.
-const MOST_UNMATCHED: usize = 1_024;
+/// Most kills that are remembered.
+const MOST_KILLS: usize = 4_096;
+/// Seconds for which a kill can be the reason that the parent of the process fails: a loader is asked for its next batch.
+const PARENT: f64 = 60.0;
 /// Most reads of tmpfs that are kept.
 const MOST_READS: usize = 4;
 /// Share of the memory of the host above which another workload is worth naming.
@@ -106,22 +107,36 @@ pub(super) fn record(
     known.retain(|_, own| own.seen >= oldest);
 }
 
+/// An OOM kill, with the parent and the cgroup of its process where a tick has seen it.
+#[derive(Debug)]
+struct OomKilled {
+    victim: OomVictim,
+    parent: u32,
+    group: Option<Label>,
+    at: f64,
+}
+
 /// The last seconds of the host.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     statuses: HashMap<ProcessKey, (ExitStatus, f64)>,
-    kills: HashMap<ProcessKey, (KillScope, f64)>,
-    /// Kills of processes that no tick has seen. One that is started and killed within a tick can still be seen later, while its
-    /// memory is freed.
-    unmatched_kills: Vec<(OomVictim, f64)>,
+    /// The parent, the name and the signal of each process that a signal ended.
+    child_signals: HashMap<ProcessKey, (u32, Label, i32, f64)>,
+    /// OOM kills, the oldest first. A process that no tick has seen can still be seen later, while its memory is freed.
+    kills: VecDeque<OomKilled>,
+    /// What else the kernel logged of processes, and of cgroups whose forks it rejected.
+    reports: Vec<(KernelReport, f64)>,
+    /// How much is known of the kernel log, and when it was last incomplete.
+    log: KernelLog,
+    incomplete: f64,
     /// The label of each process that was connected as a rank: some close their connection before they end.
     ranks: HashMap<ProcessKey, (Label, f64)>,
     /// When protection sent each process a signal that ends it.
     signalled: HashMap<ProcessKey, f64>,
     /// The first signal of each number that each process was sent, and when it was seen.
     signals: HashMap<(ProcessKey, i32), (Option<Sender>, f64)>,
-    /// The counter of OOM kills of each cgroup, and when it last rose.
-    counters: HashMap<Label, (f64, f64)>,
+    /// The counter of OOM kills of each cgroup, when it last rose, and by how much it rose lately.
+    counters: HashMap<Label, (f64, f64, f64)>,
     /// The count of each XID of a GPU, and when it last rose.
     xids: BTreeMap<(Gpu, u32), (f64, f64)>,
     /// The last reads of tmpfs, the newest last: one before an end, and one that follows it.
@@ -140,7 +155,7 @@ impl Recent {
         self.oldest = self.now.min(now - KEPT);
         self.now = now;
         self.statuses.retain(|_, (_, at)| *at >= self.oldest);
-        self.kills.retain(|_, (_, at)| *at >= self.oldest);
+        self.child_signals.retain(|_, (.., at)| *at >= self.oldest);
         self.signalled.retain(|_, at| now - *at <= SIGNALLED);
         self.signalled.extend(facts.before.signalled.iter().map(|process| (*process, now)));
         let is_there = |key: &ProcessKey| {
@@ -162,7 +177,12 @@ impl Recent {
                 || self.statuses.contains_key(&exited.process)
                 || self.ranks.contains_key(&exited.process)
             {
-                self.statuses.insert(exited.process, (ExitStatus::of_wait(exited.status), now));
+                let status = ExitStatus::of_wait(exited.status);
+                self.statuses.insert(exited.process, (status, now));
+                let row = facts.before.row(exited.process.pid).filter(|row| row.key == exited.process);
+                if let (ExitStatus::Signal(signal), Some(row)) = (status, row) {
+                    self.child_signals.insert(row.key, (row.parent, row.comm.clone(), signal, now));
+                }
             }
         }
         // A process that is asked to end may take minutes to save, and then ends by the same signal, sent by itself.
@@ -181,9 +201,15 @@ impl Recent {
         for point in view.points(&cgroup::metrics::EVENTS) {
             let [path, event] = &*point.labels else { continue };
             if event.as_str() == "oom_kill" {
-                let (value, at) = self.counters.remove(path).unwrap_or((point.value, f64::NEG_INFINITY));
-                let at = if point.value > value { now } else { at };
-                counters.insert(path.clone(), (point.value, at));
+                let unknown = (point.value, f64::NEG_INFINITY, 0.0);
+                let (value, mut at, mut rise) = self.counters.remove(path).unwrap_or(unknown);
+                if at < self.oldest {
+                    rise = 0.0;
+                }
+                if point.value > value {
+                    (at, rise) = (now, rise + point.value - value);
+                }
+                counters.insert(path.clone(), (point.value, at, rise));
             }
         }
         self.counters = counters;
@@ -201,26 +227,37 @@ impl Recent {
 
     fn record_kills(&mut self, facts: &Facts) {
         let now = self.now;
+        self.log = facts.kernel_log;
+        if self.log != KernelLog::Complete {
+            self.incomplete = now;
+        }
+        self.reports.retain(|(_, at)| *at >= self.oldest);
+        self.reports.extend(facts.kernel_reports.iter().take(MOST_KILLS).map(|report| (report.clone(), now)));
+        self.kills.retain(|killed| now - killed.at <= PARENT || killed.at >= self.oldest);
         for victim in &facts.oom_victims {
-            match victim.process {
-                Some(process) => drop(self.kills.insert(process, (KillScope::of(victim), now))),
-                None if self.unmatched_kills.len() < MOST_UNMATCHED => {
-                    self.unmatched_kills.push((victim.clone(), now));
-                }
-                None => {}
+            let is_known = |killed: &OomKilled| killed.victim.process == victim.process;
+            if victim.process.is_some() && self.latest().any(is_known) {
+                continue;
+            }
+            if self.kills.len() >= MOST_KILLS {
+                self.kills.pop_front();
+            }
+            let row = victim.process.and_then(|process| facts.before.row(process.pid));
+            let (parent, group) = row.map(|row| (row.parent, row.cgroup.clone())).unwrap_or_default();
+            self.kills.push_back(OomKilled { victim: victim.clone(), parent, group, at: now });
+        }
+        for killed in self.kills.iter_mut().filter(|killed| killed.victim.process.is_none()) {
+            let pid = killed.victim.pid.filter(|_| self.log != KernelLog::Foreign);
+            let row = pid.zip(facts.processes.as_ref()).and_then(|(pid, table)| table.get(pid));
+            let is_victim = |row: &&ProcessRow| {
+                let is_older = real(row.key.start) / TICKS <= killed.at;
+                Some(row.uid) == killed.victim.uid && is_older
+            };
+            if let Some(row) = row.filter(is_victim) {
+                killed.victim.process = Some(row.key);
+                (killed.parent, killed.group) = (row.parent, row.cgroup.clone());
             }
         }
-        let Self { unmatched_kills, kills, oldest, .. } = self;
-        unmatched_kills.retain(|(victim, at)| {
-            let row = facts.processes.as_ref().and_then(|table| table.get(victim.pid));
-            let is_victim = |row: &&ProcessRow| {
-                let is_older = real(row.key.start) / TICKS <= *at;
-                row.comm == victim.comm && Some(row.uid) == victim.uid && is_older
-            };
-            let Some(row) = row.filter(is_victim) else { return at >= oldest };
-            kills.insert(row.key, (KillScope::of(victim), now));
-            false
-        });
     }
 
     fn record_tmpfs(&mut self, facts: &Facts) {
@@ -316,21 +353,80 @@ impl Recent {
         self.signalled.contains_key(&process)
     }
 
-    pub(super) fn kill_of(&self, process: ProcessKey) -> Option<KillScope> {
-        self.kills.get(&process).map(|(scope, _)| scope.clone())
+    fn latest(&self) -> impl Iterator<Item = &OomKilled> {
+        self.kills.iter().rev().take_while(|killed| killed.at >= self.oldest)
+    }
+
+    pub(super) fn kill_of(&self, process: ProcessKey) -> Option<OomKill> {
+        let killed = self.latest().find(|killed| killed.victim.process == Some(process))?;
+        Some(kill_of(&killed.victim))
+    }
+
+    /// Whether SIGKILL ended it, or the kernel's OOM killer.
+    pub(super) fn is_killed(&self, process: ProcessKey) -> bool {
+        self.status_of(process) == Some(ExitStatus::Signal(SIGKILL)) || self.kill_of(process).is_some()
     }
 
     /// The processes that the kernel's OOM killer killed lately.
     pub(super) fn killed(&self) -> Vec<ProcessKey> {
-        self.kills.keys().copied().collect()
+        self.latest().filter_map(|killed| killed.victim.process).collect()
     }
 
-    /// The kill of a process of this cgroup that no tick has seen.
-    pub(super) fn unseen_kill(&self, group: &Label) -> Option<KillScope> {
+    /// The only kill of a process of this name, where the kernel log names pids of another namespace.
+    pub(super) fn kill_by_name(&self, comm: &Label) -> Option<OomKill> {
+        let mut named = self.latest().filter(|killed| killed.victim.comm == *comm);
+        let only = named.next().filter(|_| self.log == KernelLog::Foreign)?;
+        named.next().is_none().then(|| kill_of(&only.victim))
+    }
+
+    /// The kill of a process that this one had started, or of a process of its cgroup that no tick has seen.
+    pub(super) fn other_kill(&self, process: ProcessKey, group: &Label) -> Option<OtherKill> {
+        let of_child = self.kills.iter().rev().find(|killed| {
+            let is_younger = killed.victim.process.is_some_and(|own| own.start >= process.start);
+            killed.parent == process.pid && is_younger
+        });
+        if let Some(killed) = of_child {
+            return Some(OtherKill::of(&killed.victim, true));
+        }
         // The root cgroup has the processes of everybody.
         let group = Some(group).filter(|group| !["", "/"].contains(&group.as_str()))?;
-        let mut latest = self.unmatched_kills.iter().rev();
-        latest.find(|(victim, _)| victim.cgroup == *group).map(|(victim, _)| KillScope::of(victim))
+        let is_it = |killed: &&OomKilled| killed.victim.process.is_none() && killed.victim.cgroup == *group;
+        self.latest().find(is_it).map(|killed| OtherKill::of(&killed.victim, false))
+    }
+
+    /// The pid, the name and the signal of a child of this process that a signal ended.
+    pub(super) fn child_signal(&self, process: ProcessKey) -> Option<(u32, Label, i32)> {
+        let mut ended = self.child_signals.iter();
+        let (key, (_, comm, signal, _)) =
+            ended.find(|(key, (parent, ..))| *parent == process.pid && key.start >= process.start)?;
+        Some((key.pid, comm.clone(), *signal))
+    }
+
+    /// What the kernel logged of the process, or of a fork in its cgroup or in one above.
+    pub(super) fn report_of(&self, process: ProcessKey, group: &Label) -> Option<EndEvidence> {
+        self.reports.iter().rev().find_map(|(report, _)| match report {
+            KernelReport::MemoryError(own) if *own == process => Some(EndEvidence::MemoryError),
+            KernelReport::HugePages(own) if *own == process => Some(EndEvidence::HugePages),
+            KernelReport::ForkRejected(path)
+                if !group.is_empty() && within(group.as_str(), path.as_str()) =>
+            {
+                Some(EndEvidence::ForkRejected { cgroup: path.clone() })
+            }
+            _ => None,
+        })
+    }
+
+    /// Whether what the kernel logged since a process was last seen `alive` is known, and otherwise why not.
+    pub(super) fn log_since(&self, alive: Timestamp) -> KernelLog {
+        match self.log {
+            KernelLog::Complete if self.incomplete > alive.monotonic().as_secs_f64() => KernelLog::Lost,
+            log => log,
+        }
+    }
+
+    /// Whether lines of the kernel log are still to be read.
+    pub(super) fn is_behind(&self) -> bool {
+        self.log == KernelLog::Behind
     }
 
     /// Whether OOM kills of the cgroup are counted.
@@ -338,20 +434,26 @@ impl Recent {
         self.counters.contains_key(group)
     }
 
-    /// The cgroup of `group`, or the nearest one above with a counter of OOM kills, if that rose in the last seconds; and
-    /// whether it is `group` itself.
+    /// The cgroup of `group`, or the nearest one above with a counter of OOM kills, if that rose in the last seconds by more than the
+    /// log explains; and whether it is `group` itself.
     pub(super) fn counted_kill(&self, group: &Label) -> Option<(Label, bool)> {
         let is_in = |group: &Label, path: &Label| within(group.as_str(), path.as_str());
         let rose = |at: f64| at >= self.oldest;
         // A kill in a cgroup is counted in it, and on version 2 in those above too.
         let on_path = self.counters.iter().filter(|(path, _)| is_in(group, path));
-        let (nearest, (_, at)) = on_path.max_by_key(|(path, _)| path.as_str().len())?;
+        let (nearest, (_, at, rise)) = on_path.max_by_key(|(path, _)| path.as_str().len())?;
         let is_elsewhere = nearest != group
             && self
                 .counters
                 .iter()
-                .any(|(path, (_, at))| path != nearest && is_in(path, nearest) && rose(*at));
-        (rose(*at) && !is_elsewhere).then(|| (nearest.clone(), nearest == group))
+                .any(|(path, (_, at, _))| path != nearest && is_in(path, nearest) && rose(*at));
+        let is_named_in = |killed: &&OomKilled| {
+            let own = killed.group.as_ref().unwrap_or(&killed.victim.cgroup);
+            is_in(own, nearest)
+        };
+        let named = self.latest().filter(is_named_in).count();
+        let is_unnamed = *rise > real(named as u64);
+        (rose(*at) && is_unnamed && !is_elsewhere).then(|| (nearest.clone(), nearest == group))
     }
 
     /// The worst XID of one of these GPUs in the last half minute, and the newest of these.
@@ -363,11 +465,6 @@ impl Recent {
             .max_by(|one, other| order(one.0.1).cmp(&order(other.0.1)).then(one.1.1.total_cmp(&other.1.1)));
         worst.map(|((gpu, xid), _)| (gpu.0.clone(), *xid))
     }
-}
-
-/// Whether the last sample of a source was complete.
-pub(super) fn is_ok(view: &View<'_>, source: &str) -> bool {
-    view.sources().iter().any(|report| report.source == source && report.status == Status::Ok)
 }
 
 /// The workload other than `own` with the most memory on one of these GPUs.

@@ -260,7 +260,8 @@ impl Args {
             let comm = printable::escaped(&comm.to_string_lossy()).into_owned();
             let of = (exited, rustix::process::getuid().as_raw());
             let end = ends::unobserved(ended.workload.as_str().into(), comm.into(), of, unix);
-            recorder.explain(&[Arc::new(end)]);
+            let pid = end.pid;
+            recorder.explain(&[Arc::new(end)], pid);
         }
         if let (Some(guarded), Some(incidents)) = (guarded, incidents) {
             guarded.tell(&incidents);

@@ -102,7 +102,7 @@ fn sample(
         let now = clock::now();
         let frame = engine.tick(now);
         recorder.take(report::sample(&frame));
-        recorder.mark_kills(&frame.outlook.ends);
+        recorder.record_ends(&frame.outlook);
         publish(&recorder);
         engine.reap_orphans(command);
         let passed = now.since(begun).as_secs_f64();
@@ -138,11 +138,21 @@ fn sample(
     let ended = clock::now();
     // The end of what no sample has had is not explained.
     let is_explained = failed.is_some() && recorder.has_workload();
-    while is_explained && recorder.end().is_none() && clock::now().since(ended) < CAUSE_TIMEOUT {
+    loop {
         let frame = engine.tick(clock::now());
-        recorder.mark_kills(&frame.outlook.ends);
-        recorder.explain(&frame.outlook.ends);
+        recorder.record_ends(&frame.outlook);
+        if is_explained {
+            recorder.explain(&frame.outlook.ends, command);
+        }
+        // A command can succeed although a process of it was killed.
+        let is_awaited = (is_explained && recorder.end().is_none()) || recorder.awaits_kill();
+        if !is_awaited || clock::now().since(ended) >= CAUSE_TIMEOUT {
+            break;
+        }
         std::thread::sleep(CAUSE_INTERVAL);
+    }
+    if is_explained {
+        recorder.explain_by_failure();
     }
     recorder
 }

@@ -179,7 +179,7 @@ fn oom_kills_come_from_the_cgroups_and_from_the_kernel_log() {
             }
             if second == 101 {
                 let victim = |(pid, group): &(u32, &str)| OomVictim {
-                    pid: *pid,
+                    pid: Some(*pid),
                     cgroup: (*group).into(),
                     ..OomVictim::default()
                 };

@@ -12,7 +12,7 @@ use serde_json::{Map, json};
 use super::circumstances::{About, circumstances};
 use crate::host::cgroup_path::{self, Place};
 use crate::host::subordinate::Subordinates;
-use crate::model::facts::{OomVictim, RESIDENT_KINDS};
+use crate::model::facts::{OomScope, OomVictim, RESIDENT_KINDS};
 use crate::model::frame::Frame;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
@@ -91,9 +91,9 @@ fn incident(frame: &Frame, kills: f64, victim: Option<&OomVictim>, subordinates:
     let mut facts = Map::new();
     facts.insert("kills".to_owned(), json!(kills));
     if let Some(victim) = victim {
-        let OomVictim { pid, comm, uid, cgroup, limit_cgroup, in_cgroup, workload, resident, .. } = victim;
-        let scope = if *in_cgroup { "cgroup" } else { "host" };
-        let [pid, uid] = [Some(*pid), *uid].map(|number| number.map(|number| number.to_string()));
+        let OomVictim { pid, comm, uid, cgroup, limit_cgroup, scope, workload, resident, .. } = victim;
+        let scope = scope.label();
+        let [pid, uid] = [*pid, *uid].map(|number| number.map(|number| number.to_string()));
         let (pid, uid) = (pid.unwrap_or_default(), uid.unwrap_or_default());
         for (name, value) in [
             ("scope", scope),
@@ -116,13 +116,18 @@ fn incident(frame: &Frame, kills: f64, victim: Option<&OomVictim>, subordinates:
     for finding in &frame.findings {
         facts.insert(format!("finding_{}_{}", finding.analyzer, finding.subject), json!(finding.summary));
     }
-    let whose = match victim.map(|victim| victim.in_cgroup) {
-        Some(true) => "a cgroup's",
-        Some(false) => "the host's",
-        None => "some",
+    let why = match victim.map(|victim| victim.scope) {
+        Some(OomScope::Cgroup) => "a cgroup's memory was exhausted",
+        Some(OomScope::Host) => "the host's memory was exhausted",
+        Some(OomScope::Nodes) => "the memory of the NUMA nodes that it may use was exhausted",
+        Some(OomScope::Request) => "an operator asked for it (sysrq f)",
+        Some(OomScope::PageFault) | None => "which memory was exhausted is not known",
     };
-    let who = victim
-        .map_or_else(|| "a process".to_owned(), |victim| format!("{} (pid {})", victim.comm, victim.pid));
+    let who = match victim.map(|victim| (victim.comm.as_str(), victim.pid)) {
+        Some((comm, Some(pid))) if !comm.is_empty() => format!("{comm} (pid {pid})"),
+        Some((_, Some(pid))) => format!("a process (pid {pid})"),
+        _ => "a process".to_owned(),
+    };
     let cgroup = victim.map_or("", |victim| victim.cgroup.as_str());
     let about = if cgroup.is_empty() { "oom" } else { cgroup };
     let unix = frame.at.unix().as_secs_f64();
@@ -134,7 +139,7 @@ fn incident(frame: &Frame, kills: f64, victim: Option<&OomVictim>, subordinates:
         target: cgroup.to_owned(),
         began_unix_seconds: unix,
         ended_unix_seconds: Some(unix),
-        summary: format!("The kernel killed {who}: {whose} memory was exhausted."),
+        summary: format!("The kernel killed {who}: {why}."),
         facts,
         ..Incident::default()
     }
@@ -151,6 +156,7 @@ pub(super) fn about(kill: &Incident) -> About {
         resource: match fact("victim_scope") {
             "cgroup" => Some(Resource::Cgroup),
             "host" => Some(Resource::Host),
+            "numa_nodes" => Some(Resource::Nodes),
             _ => None,
         },
         reading: None,
@@ -314,12 +320,12 @@ mod tests {
 
     fn victim(pid: u32, cgroup: &str) -> OomVictim {
         OomVictim {
-            pid,
+            pid: Some(pid),
             comm: "python3".into(),
             uid: Some(1000),
             cgroup: cgroup.into(),
             limit_cgroup: "/jobs".into(),
-            in_cgroup: true,
+            scope: OomScope::Cgroup,
             workload: "a".into(),
             resident: [Some(Bytes::new(2 << 30)), None, None],
             ..OomVictim::default()
@@ -351,7 +357,7 @@ mod tests {
         assert_eq!(a.summary, "The kernel killed python3 (pid 77): a cgroup's memory was exhausted.");
         assert_eq!((a.target.as_str(), a.user), ("/jobs/a", Some(1000)));
         assert_eq!(a.facts["victim_resident_anon_bytes"], json!(2_147_483_648.0));
-        assert_eq!(unnamed.summary, "The kernel killed a process: some memory was exhausted.");
+        assert_eq!(unnamed.summary, "The kernel killed a process: which memory was exhausted is not known.");
         assert_eq!(look(5, Some(7), &[]), []);
     }
 

@@ -175,7 +175,7 @@ fn outcome(bye: &Bye) -> Outcome {
     let text = |text: &Option<String>| Label::printable(text.as_deref().unwrap_or_default());
     let (end, has_cause) = match bye.end {
         None | Some(ByeEnd::Finished) => (End::Finished, false),
-        Some(ByeEnd::Exception) => (End::Exception, true),
+        Some(ByeEnd::Exception | ByeEnd::OutOfSpace) => (End::Exception, true),
         Some(ByeEnd::OutOfMemory) => (End::OutOfMemory, true),
         Some(ByeEnd::Aborted) => (End::Aborted, false),
         Some(ByeEnd::Interrupted) => (End::Terminated, true),

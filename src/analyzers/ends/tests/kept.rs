@@ -30,13 +30,13 @@ fn a_run_that_keeps_dying_of_the_same_cause_is_counted() {
         node.end(&[pid], |batch| {
             exit(batch, pid, status);
             let victim = OomVictim {
-                pid,
+                pid: Some(pid),
                 comm: "python3".into(),
                 uid: Some(1000),
                 process: Some(Node::key(pid)),
                 cgroup: Label::default(),
                 limit_cgroup: "/jobs".into(),
-                in_cgroup: true,
+                scope: OomScope::Cgroup,
                 ..OomVictim::default()
             };
             batch.facts.oom_victims.extend(is_kill.then_some(victim));

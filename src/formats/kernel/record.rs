@@ -14,6 +14,8 @@ pub struct Record<'a> {
     pub sequence: u64,
     /// Microseconds on the kernel log's clock.
     pub kernel_us: u64,
+    /// Whether it continues a line, or begins one that is continued.
+    pub is_continuation: bool,
     /// The message, with escapes decoded and invalid UTF-8 replaced.
     pub message: Cow<'a, str>,
 }
@@ -26,13 +28,14 @@ pub fn record(bytes: &[u8]) -> Option<Record<'_>> {
     let priority: u64 = head.next()?.parse().ok()?;
     let sequence = head.next()?.parse().ok()?;
     let kernel_us = head.next()?.parse().ok()?;
-    // The flags show whether it continues another record; newer kernels add fields after them.
-    head.next()?;
+    // `c` for a part of a line that begins or continues it, `+` on Linux before 4.9 for one that continues it; newer kernels add fields.
+    let is_continuation = matches!(head.next()?, "c" | "+");
     // The low three bits are the level, the rest is the facility, 0 for the kernel.
     Some(Record {
         from_kernel: priority >> 3 == 0,
         sequence,
         kernel_us,
+        is_continuation,
         message: unescaped(&line[middle + 1..]),
     })
 }
@@ -71,13 +74,13 @@ mod tests {
         check(
             b"6,339,5140900,-;NET: Registered protocol family 10\n",
             expect![[
-                r#"Record { from_kernel: true, sequence: 339, kernel_us: 5140900, message: "NET: Registered protocol family 10" }"#
+                r#"Record { from_kernel: true, sequence: 339, kernel_us: 5140900, is_continuation: false, message: "NET: Registered protocol family 10" }"#
             ]],
         );
         check(
             b"4,702,8123456,-,caller=T1432;e1000e: link is down\n SUBSYSTEM=net\n DEVICE=n2\n",
             expect![[
-                r#"Record { from_kernel: true, sequence: 702, kernel_us: 8123456, message: "e1000e: link is down" }"#
+                r#"Record { from_kernel: true, sequence: 702, kernel_us: 8123456, is_continuation: false, message: "e1000e: link is down" }"#
             ]],
         );
     }
@@ -87,7 +90,7 @@ mod tests {
         check(
             br"6,1,2,-;caf\xc3\xa9 a\x5cx2db \x0a \xff \xg1 \x4",
             expect![[
-                r#"Record { from_kernel: true, sequence: 1, kernel_us: 2, message: "café a\\x2db \n � \\xg1 \\x4" }"#
+                r#"Record { from_kernel: true, sequence: 1, kernel_us: 2, is_continuation: false, message: "café a\\x2db \n � \\xg1 \\x4" }"#
             ]],
         );
     }
@@ -97,7 +100,7 @@ mod tests {
         check(
             b"12,1,2,-;Out of memory: Killed process 1 (x)\n",
             expect![[
-                r#"Record { from_kernel: false, sequence: 1, kernel_us: 2, message: "Out of memory: Killed process 1 (x)" }"#
+                r#"Record { from_kernel: false, sequence: 1, kernel_us: 2, is_continuation: false, message: "Out of memory: Killed process 1 (x)" }"#
             ]],
         );
     }

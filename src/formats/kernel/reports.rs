@@ -1,0 +1,219 @@
+//! Puts the lines of one report of the OOM killer together.
+//!
+//! Since Linux 5.4 a report is: `X invoked oom-killer`, the memory, the tasks, the choice (constraint, cgroups, process), the kill, and
+//! with memory.oom.group the kills of the others of the cgroup, the chosen process once more among them. The kernel writes one report
+//! at a time; lines of others come between. It writes only the kills where reports are frequent.
+
+use super::lines::{Choice, Line, Victim, Warning, line};
+use super::record::Record;
+use crate::model::facts::OomScope;
+use crate::model::units::Bytes;
+
+/// What the kernel log tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The OOM killer killed a process.
+    Kill(Kill),
+    /// The NVIDIA driver reported an XID, at a PCI address without its function.
+    Xid {
+        pci: String,
+        xid: u32,
+    },
+    /// A process used memory of the host that has failed.
+    MemoryError {
+        pid: u32,
+    },
+    /// A process was ended because the pool of huge pages was empty.
+    HugePages {
+        pid: u32,
+    },
+    /// A fork in this cgroup exceeded the limit of processes of it or of one above.
+    ForkRejected {
+        cgroup: String,
+    },
+    Warning(Warning),
+}
+
+/// The kill of one process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kill {
+    /// The memory that ran out.
+    pub scope: OomScope,
+    /// Whether the kernel stated the scope; otherwise it is what the kill alone suggests.
+    pub is_scope_stated: bool,
+    /// The pid in the initial pid namespace, of the process or of its thread that still had its memory; absent where the line is cut
+    /// before it.
+    pub pid: Option<u32>,
+    /// The pid of the process that the line before chose; absent where none is known.
+    pub chosen: Option<u32>,
+    /// The kernel's name of that process or thread; empty where the line is cut before its end.
+    pub comm: String,
+    pub uid: Option<u32>,
+    /// Its resident memory of each kind of [`crate::model::facts::RESIDENT_KINDS`].
+    pub resident: [Option<Bytes>; 3],
+    /// Its cgroup, and the one whose limit was reached; empty where they are not known.
+    pub cgroup: String,
+    pub limit_cgroup: String,
+}
+
+/// A report of which more lines may come.
+#[derive(Debug, Default)]
+struct Report {
+    /// Whether the request had an order below zero, which only an operator's (sysrq f) has.
+    is_request: bool,
+    /// Whether it came from a page fault that failed elsewhere.
+    is_page_fault: bool,
+    scope: Option<OomScope>,
+    choice: Option<Choice>,
+    /// The cgroup of which all processes are killed.
+    group: Option<String>,
+    killed: Vec<u32>,
+    /// When its last line was written, in microseconds.
+    last_us: u64,
+}
+
+/// Reads the kernel log, record by record.
+#[derive(Debug, Default)]
+pub struct Reports {
+    report: Report,
+    /// The line that the next part of it continues.
+    fragment: String,
+}
+
+/// How the lines begin that the kernel writes in parts.
+const CONTINUED: [&str; 4] =
+    ["oom-kill:constraint=", "Task in ", "Tasks in ", "cgroup: fork rejected by pids controller in "];
+/// Microseconds between two lines of a report above which they belong to two.
+const LONGEST_PAUSE_US: u64 = 10_000_000;
+/// Most bytes of a line of several records: two paths and what is between them.
+const LONGEST: usize = 3 * 4096;
+/// Most processes of a report that are told apart.
+const MOST_KILLED: usize = 4096;
+
+impl Reports {
+    /// Reads one record; what it tells, if anything. Records of processes tell nothing.
+    pub fn read(&mut self, record: &Record<'_>) -> Option<Event> {
+        if !record.from_kernel {
+            return None;
+        }
+        let own = line(&record.message);
+        if record.is_continuation && own.is_none() && !self.fragment.is_empty() {
+            if self.fragment.len() + record.message.len() <= LONGEST {
+                self.fragment.push_str(&record.message);
+            }
+            let whole = std::mem::take(&mut self.fragment);
+            let event = line(&whole).and_then(|line| self.take(line, record.kernel_us));
+            self.fragment = whole;
+            return event;
+        }
+        if CONTINUED.iter().any(|head| record.message.starts_with(head)) {
+            record.message.trim_end_matches('\n').clone_into(&mut self.fragment);
+        }
+        self.take(own?, record.kernel_us)
+    }
+
+    fn take(&mut self, line: Line<'_>, at_us: u64) -> Option<Event> {
+        let is_of_oom = !matches!(line, Line::Xid { .. } | Line::Warning(_) | Line::MemoryError { .. });
+        if is_of_oom {
+            if at_us.saturating_sub(self.report.last_us) > LONGEST_PAUSE_US {
+                self.report = Report::default();
+            }
+            self.report.last_us = at_us;
+        }
+        let report = &mut self.report;
+        match line {
+            Line::Invoked { order, has_mask } => {
+                let (is_request, is_page_fault) = (order < 0, !has_mask);
+                *report = Report { is_request, is_page_fault, last_us: at_us, ..Report::default() };
+                None
+            }
+            Line::Choice(choice) => {
+                report.begin_if_over();
+                report.scope = Some(choice.scope);
+                report.choice = Some(choice);
+                None
+            }
+            Line::Task { cgroups } => {
+                report.begin_if_over();
+                let [cgroup, limit] = cgroups.map(|paths| paths.map(str::to_owned)).unwrap_or_default();
+                report.scope = Some(OomScope::Cgroup);
+                report.choice = Some(Choice { scope: OomScope::Cgroup, process: None, cgroup, limit });
+                None
+            }
+            Line::Selected { is_in_cgroup } => {
+                report.begin_if_over();
+                report.scope = report.scope.or(is_in_cgroup.then_some(OomScope::Cgroup));
+                None
+            }
+            // One of a group does not end the report.
+            Line::Skipped => {
+                if report.group.is_none() {
+                    *report = Report { last_us: at_us, ..Report::default() };
+                }
+                None
+            }
+            Line::Group { cgroup } => {
+                report.group = Some(cgroup.to_owned());
+                None
+            }
+            Line::Kill { is_in_cgroup, victim } => report.kill(is_in_cgroup, victim).map(Event::Kill),
+            Line::Xid { pci, xid } => Some(Event::Xid { pci: pci.to_ascii_lowercase(), xid }),
+            Line::MemoryError { pid } => Some(Event::MemoryError { pid }),
+            Line::HugePages { pid } => Some(Event::HugePages { pid }),
+            Line::ForkRejected { cgroup: "" } => None,
+            Line::ForkRejected { cgroup } => Some(Event::ForkRejected { cgroup: cgroup.to_owned() }),
+            Line::Warning(warning) => Some(Event::Warning(warning)),
+        }
+    }
+}
+
+impl Report {
+    /// Begins another report where this one has had its kill.
+    fn begin_if_over(&mut self) {
+        if !self.killed.is_empty() {
+            *self = Self { last_us: self.last_us, ..Self::default() };
+        }
+    }
+
+    /// The kill of a line; absent where the report has it already.
+    fn kill(&mut self, is_in_cgroup: Option<bool>, victim: Victim<'_>) -> Option<Kill> {
+        if self.group.is_none() {
+            // Of frequent reports only the kills are written.
+            self.begin_if_over();
+        } else if victim.pid.is_some_and(|pid| self.killed.contains(&pid)) {
+            return None;
+        }
+        let scope = match is_in_cgroup {
+            Some(true) => Some(OomScope::Cgroup),
+            _ if self.is_request => Some(OomScope::Request),
+            _ if self.is_page_fault && self.scope == Some(OomScope::Host) => Some(OomScope::PageFault),
+            _ => self.scope,
+        };
+        // The kernel cuts lines within names, which users choose: what follows in such a line can name a process of them only.
+        let is_same_user = |(_, uid)| victim.uid.is_none_or(|own| own == uid);
+        let is_own = |choice: &&Choice| self.group.is_some() || choice.process.is_none_or(is_same_user);
+        let choice = self.choice.as_ref().filter(is_own);
+        let chosen = choice.and_then(|choice| choice.process).filter(|_| self.group.is_none());
+        let cgroup = self.group.as_ref().or_else(|| choice.map(|choice| &choice.cgroup));
+        let kill = Kill {
+            scope: scope.unwrap_or_default(),
+            is_scope_stated: scope.is_some(),
+            pid: victim.pid,
+            chosen: chosen.map(|(pid, _)| pid),
+            comm: victim.comm.to_owned(),
+            uid: victim.uid.or(chosen.map(|(_, uid)| uid)),
+            resident: victim.resident,
+            cgroup: cgroup.cloned().unwrap_or_default(),
+            limit_cgroup: choice.map(|choice| choice.limit.clone()).unwrap_or_default(),
+        };
+        if self.killed.len() < MOST_KILLED {
+            // A kill without a number is one too.
+            self.killed.push(victim.pid.unwrap_or_default());
+            self.killed.extend(kill.chosen);
+        }
+        Some(kill)
+    }
+}
+
+#[cfg(test)]
+mod tests;
