@@ -242,6 +242,8 @@ pub enum EndEvidence {
     Used { resource: Subject, share: f64 },
     /// The GPU reported this XID within the last half minute.
     Xid { gpu: Label, xid: u32 },
+    /// The memory of its workload leaked, at this rate where it is known.
+    Leak { bytes_per_second: Option<f64> },
     /// Protection sent it a signal.
     Signalled,
     /// The kernel log is not complete: an OOM kill may be missing from it.

@@ -273,6 +273,8 @@ pub struct ReportedRank {
     pub workload: Label,
     /// The value of the label `rank`; empty before its points are added.
     pub rank: Label,
+    /// The name of its run; empty where it is not known.
+    pub run: Label,
     /// Why a checkpoint signal does not lead to a checkpoint, in the words of the job; absent unless it reported that.
     pub cannot_save: Option<Label>,
 }

@@ -404,6 +404,10 @@ pub fn evidence(seen: &EndEvidence) -> String {
             format!("it reported that its limit of {} was reached", limit_words(*limit, *value))
         }
         EndEvidence::Xid { gpu, xid } => format!("GPU {gpu} reported XID {xid}"),
+        EndEvidence::Leak { bytes_per_second } => {
+            let rate = bytes_per_second.map_or_else(String::new, |rate| format!(", by {}", format::rate(rate)));
+            format!("its memory grew without an end before (leak{rate})")
+        }
         EndEvidence::Signalled => "memory protection sent it a signal".to_owned(),
         EndEvidence::Log(log) => match log {
             KernelLog::Unread => "the kernel log cannot be read, so that OOM kills are not seen",

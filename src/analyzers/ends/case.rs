@@ -108,6 +108,7 @@ pub(super) fn case(
         comm: member.comm.clone(),
         kill_by_name: recent.kill_by_name(&member.comm),
         is_signalled: recent.is_signalled(member.key),
+        leak: episode.leak(),
         will_not_fit: episode.will_not_fit(member.key.pid),
         cgroup: episode.cgroup_level(
             view,

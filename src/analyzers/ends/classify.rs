@@ -80,6 +80,8 @@ pub(super) struct Case {
     pub(super) limit: Option<(ProcessLimit, Option<u64>)>,
     /// Whether it reported that it ends as intended.
     pub(super) said_finished: bool,
+    /// That its workload leaked.
+    pub(super) leak: Option<EndEvidence>,
     pub(super) cgroup: Option<Level>,
     pub(super) host: Option<Level>,
     pub(super) gpu: Option<Level>,
@@ -215,6 +217,9 @@ pub(super) fn classify(case: &Case) -> Classified {
     {
         // Of two causes, this one came first.
         add(EndEvidence::Xid { gpu: gpu.clone(), xid: *xid });
+    }
+    if cause.is_memory() {
+        case.leak.clone().into_iter().for_each(&mut add);
     }
     let may_be_oom = matches!(cause, EndCause::Killed | EndCause::Unknown) && !case.is_sent_by_process();
     if !case.sees_log() && may_be_oom {

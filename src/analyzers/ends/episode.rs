@@ -40,6 +40,8 @@ pub(super) struct Member {
     pub(super) cgroup: Option<Label>,
     /// The label of its rank; absent where it reported as none.
     pub(super) rank: Option<Label>,
+    /// Its run, by its client; empty where that told none.
+    pub(super) run: Label,
 }
 
 /// A process that has ended, why, and the step that it had completed and the phase in which it ended.
@@ -132,6 +134,14 @@ impl Episode {
         })
     }
 
+    /// That its workload leaked, in the frame before.
+    pub(super) fn leak(&self) -> Option<EndEvidence> {
+        let workload = Subject::workload(&self.workload.name);
+        let mut known = self.frame.iter().flat_map(|frame| &frame.outlook.conclusions);
+        let own = known.find(|known| known.subject == workload)?.growth.as_ref().filter(|growth| growth.leaks())?;
+        Some(EndEvidence::Leak { bytes_per_second: own.bytes_per_second() })
+    }
+
     /// The cgroup that was hit, which was full; where none is known, the fullest on the path of `group`.
     pub(super) fn cgroup_level(
         &self,
@@ -195,11 +205,12 @@ impl Episode {
             let before = (at - then) as f32;
             (before, *rss, *gpu)
         });
+        let run_of_workload = observed.map(|known| known.run.clone()).unwrap_or_default();
         End {
             number,
             unix_seconds: unix,
             workload: self.workload.name.clone(),
-            run: observed.map(|known| known.run.clone()).unwrap_or_default(),
+            run: if member.run.is_empty() { run_of_workload } else { member.run.clone() },
             rank: member.rank.clone().unwrap_or_default(),
             user_id: self.workload.user,
             pid: member.key.pid,

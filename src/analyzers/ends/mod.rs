@@ -197,13 +197,15 @@ impl Ends {
 
     /// Adds a process that has ended to the episode of its workload, which has no name where the process is of none.
     fn add(&mut self, facts: &Facts, workload: &Arc<Workload>, row: &ProcessRow, now: Timestamp) {
+        let (rank, run) = self.recent.rank_of(row.key).map(|[rank, run]| (rank, run)).unzip();
         let ended = Member {
             key: row.key,
             comm: row.comm.clone(),
             parent: row.parent,
             rss: row.rss,
             cgroup: row.cgroup.clone(),
-            rank: self.recent.rank_of(row.key),
+            rank,
+            run: run.unwrap_or_default(),
         };
         let episode = self
             .episodes

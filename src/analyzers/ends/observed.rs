@@ -129,8 +129,8 @@ pub(super) struct Recent {
     /// How much is known of the kernel log, and when it was last incomplete.
     log: KernelLog,
     incomplete: f64,
-    /// The label of each process that was connected as a rank: some close their connection before they end.
-    ranks: HashMap<ProcessKey, (Label, f64)>,
+    /// The label and the run of each process that was connected as a rank: some close their connection before they end.
+    ranks: HashMap<ProcessKey, ([Label; 2], f64)>,
     /// When protection sent each process a signal that ends it.
     signalled: HashMap<ProcessKey, f64>,
     /// The first signal of each number that each process was sent, and when it was seen.
@@ -169,7 +169,8 @@ impl Recent {
             *at >= self.oldest
         });
         for rank in &facts.before.ranks {
-            self.ranks.extend(rank.key.map(|key| (key, (rank.rank.clone(), now))));
+            let names = [&rank.rank, &rank.run].map(Clone::clone);
+            self.ranks.extend(rank.key.map(|key| (key, (names, now))));
         }
         for exited in &facts.exited {
             // Many small processes of one user do not displace the ranks of another.
@@ -343,9 +344,9 @@ impl Recent {
         received.map(|(sender, _)| sender.clone())
     }
 
-    /// The label of its rank; absent where it reported none.
-    pub(super) fn rank_of(&self, process: ProcessKey) -> Option<Label> {
-        self.ranks.get(&process).map(|(rank, _)| rank.clone())
+    /// The label of its rank and its run; absent where it reported none.
+    pub(super) fn rank_of(&self, process: ProcessKey) -> Option<[Label; 2]> {
+        self.ranks.get(&process).map(|(names, _)| names.clone())
     }
 
     /// Whether protection sent it SIGTERM or SIGKILL.

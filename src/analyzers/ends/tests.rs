@@ -82,7 +82,7 @@ impl Node {
                     key: Some(Self::key(*pid)),
                     workload: (*name).into(),
                     rank: (*rank).into(),
-                    cannot_save: None,
+                    run: Label::default(), cannot_save: None,
                 });
             }
         }
@@ -379,6 +379,7 @@ fn a_guess_is_no_reason_to_give_up() {
         rss: Bytes::new(1),
         cgroup: None,
         rank: None,
+        run: Label::default(),
     };
     let retry = |probability| {
         let (cause, level, other, evidence) = (EndCause::CgroupLimit, None, None, Vec::new());

@@ -339,7 +339,7 @@ fn the_outlook_names_by_identity_who_is_meant() {
         last
     };
     let rank =
-        ReportedRank { key: Some(process), workload: "job".into(), rank: "3".into(), cannot_save: None };
+        ReportedRank { key: Some(process), workload: "job".into(), rank: "3".into(), run: Label::default(), cannot_save: None };
     let gpu = GpuProcess { pid: 9, gpu: "5".into(), uuid: "GPU-5".into(), memory: None };
     let facts = Facts {
         ranks: vec![rank],

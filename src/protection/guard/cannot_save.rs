@@ -70,6 +70,7 @@ mod tests {
             key: Some(key(pid)),
             workload: "job".into(),
             rank: pid.into(),
+            run: Label::default(),
             cannot_save: reason.map(Label::from),
         };
         let of = |ranks: Vec<ReportedRank>| reported(&processes, &Facts { ranks, ..Facts::default() });

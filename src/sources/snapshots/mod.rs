@@ -212,6 +212,7 @@ mod tests {
             key: key.map(|(pid, start)| ProcessKey { pid, start }),
             workload: "job".into(),
             rank: rank.into(),
+            run: Label::default(),
             cannot_save: None,
         };
         let rows = vec![row(7, 61_001), row(8, 61_002), row(9, 61_001)];

@@ -187,6 +187,7 @@ impl Training {
                 key: Some(key),
                 workload: Label::default(),
                 rank: Label::default(),
+                run: Label::default(),
                 cannot_save: None,
             });
             return None;
@@ -219,10 +220,10 @@ impl Training {
             return None;
         }
         if current.is_some() {
-            let RankIdentity { workload, rank, .. } = identity.clone();
+            let RankIdentity { workload, rank, run, .. } = identity.clone();
             let cannot_save = (hello.saves == Some(false))
                 .then(|| hello.saves_reason.as_deref().map(Label::printable).unwrap_or_default());
-            out.facts.ranks.push(ReportedRank { key: client.key, workload, rank, cannot_save });
+            out.facts.ranks.push(ReportedRank { key: client.key, workload, rank, run, cannot_save });
         }
         self.known.insert(client.number, (identity, rank.ooms));
         current

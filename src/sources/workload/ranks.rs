@@ -86,7 +86,7 @@ impl Ranks {
             }
         }
         self.find_ranks(seen, table, parents, workload_table);
-        self.find_runs(workload_table, pods);
+        self.find_runs(seen, workload_table, pods);
     }
 
     /// Requests the environment of a process, if it is due.
@@ -172,7 +172,18 @@ impl Ranks {
     }
 
     /// The run of each workload: the first name, in order, that its ranks agree on.
-    fn find_runs(&mut self, workload_table: &WorkloadTable, pods: &PodNames) {
+    fn find_runs(&mut self, seen: &[Seen], workload_table: &WorkloadTable, pods: &PodNames) {
+        // Processes that no launcher started as ranks have a name of their run too, those below a rank that of the rank.
+        let mut named: foldhash::HashMap<&crate::model::ids::WorkloadKey, Option<&Label>> = foldhash::HashMap::default();
+        for seen in seen {
+            let environment = self.known.get(&seen.key).and_then(|known| known.environment.as_ref());
+            let own = environment.and_then(|environment| environment.named_run.as_ref());
+            let workload = workload_table.watched_of(seen.assignment);
+            if let (Some(own), Some(workload)) = (own, workload) {
+                let known = named.entry(&workload.identity.key).or_insert(Some(own));
+                *known = known.filter(|known| *known == own);
+            }
+        }
         let mut environments: foldhash::HashMap<&crate::model::ids::WorkloadKey, Vec<&RankEnvironment>> =
             foldhash::HashMap::default();
         for rank in &self.ranks {
@@ -182,13 +193,19 @@ impl Ranks {
         let runs = workload_table.workloads.iter().filter(|(_, workload)| workload.watched).filter_map(
             |(id, workload)| {
                 let ranks = environments.get(&workload.identity.key).map_or(&[][..], Vec::as_slice);
-                Some((*id, self.run(&workload.identity, ranks, pods)?))
+                let named = named.get(&workload.identity.key).copied().flatten();
+                Some((*id, self.run(&workload.identity, (ranks, named), pods)?))
             },
         );
         self.runs = runs.collect();
     }
 
-    fn run(&self, identity: &Identity, ranks: &[&RankEnvironment], pods: &PodNames) -> Option<Run> {
+    fn run(
+        &self,
+        identity: &Identity,
+        (ranks, named): (&[&RankEnvironment], Option<&Label>),
+        pods: &PodNames,
+    ) -> Option<Run> {
         let agreed = |name: fn(&RankEnvironment) -> &Option<Label>| {
             let first = name(ranks.first()?).as_ref()?;
             ranks.iter().all(|rank| name(rank).as_ref() == Some(first)).then(|| first.clone())
@@ -210,6 +227,7 @@ impl Ranks {
             })
         };
         let name = agreed(|rank| &rank.named_run)
+            .or_else(|| named.filter(|_| ranks.is_empty()).cloned())
             .or_else(slurm)
             .or_else(pod)
             .or_else(|| agreed(|rank| &rank.elastic_run))

@@ -114,6 +114,10 @@ fn where_memory_ran_out_is_what_the_kernel_states() {
         EndCause::HugePages,
         0.97,
     );
+    let leak = EndEvidence::Leak { bytes_per_second: Some(1e6) };
+    let leaked = Case { leak: Some(leak.clone()), ..killed(kill(OomScope::Cgroup, "/a")) };
+    assert!(classify(&leaked).evidence.contains(&leak));
+    assert!(!classify(&Case { kernel_kill: None, ..leaked }).evidence.contains(&leak), "a person ended it");
     let rejected = Some(EndEvidence::ForkRejected { cgroup: "/jobs".into() });
     check_exactly(&Case { report: rejected.clone(), ..code(1) }, EndCause::ProcessLimit, 0.85);
     check_exactly(&Case { report: rejected, ..code(0) }, EndCause::Finished, 0.99);
