@@ -14,7 +14,7 @@ pub use shape::Shape;
 
 use crate::model::fit::Recompute;
 use crate::model::units::real;
-use shape::Sizes;
+use shape::{Family, Sizes};
 
 /// The longest accepted sequence, in tokens.
 const LONGEST_SEQUENCE: u64 = 1 << 32;
@@ -58,13 +58,14 @@ impl Convention {
 /// Where only some parameters are trained (LoRA), the weight gradients, a third of the products with weights, count
 /// by the trainable share: the others are not computed.
 ///
-/// Absent where a size is missing or these formulas do not describe the kind of model.
+/// Absent where a size is missing or the kind of model is not one that these formulas are known to describe:
+/// [`why_unknown`] says which.
 pub fn flops_per_token(shape: &Shape, sequence: u64, convention: Convention) -> Option<f64> {
     let trained = (2.0 + shape.trained()) / 3.0;
     if convention == Convention::SixN {
         return positive(6.0 * active_parameters(shape)? * trained);
     }
-    if !(1..=LONGEST_SEQUENCE).contains(&sequence) {
+    if why_unknown(shape, sequence).is_some() {
         return None;
     }
     let parts = Parts::of(&shape.sizes()?, real(sequence));
@@ -78,6 +79,19 @@ pub fn flops_per_token(shape: &Shape, sequence: u64, convention: Convention) -> 
             needed + parts.attention + (parts.weights + parts.attention) / 3.0
         }
     })
+}
+
+/// Why the formulas have no value for this model at this length of its sequences.
+pub fn why_unknown(shape: &Shape, sequence: u64) -> Option<String> {
+    match (&shape.kind, Family::of(shape.kind.as_deref())) {
+        (None, _) => Some("the kind of the model is not reported".to_owned()),
+        (Some(kind), Family::Unknown) => Some(format!("no formula is known for models of kind {kind}")),
+        _ if shape.sizes().is_none() => {
+            Some("a size of the model is missing or contradicts another".to_owned())
+        }
+        _ if !(1..=LONGEST_SEQUENCE).contains(&sequence) => Some("no sequence length is reported".to_owned()),
+        _ => None,
+    }
 }
 
 /// Operations of one token, by purpose.

@@ -55,7 +55,7 @@ pub fn parameters(shape: &Shape, positions: u64) -> Option<f64> {
         Family::Llama => (norms, shape.tied_embeddings?),
         Family::Qwen2 => (norms + sizes.layers * (sizes.query + 2.0 * sizes.keys), shape.tied_embeddings?),
         Family::Qwen3 => (norms + 2.0 * sizes.layers * sizes.head_dim, shape.tied_embeddings?),
-        Family::Foreign | Family::Unknown => return None,
+        Family::Plain | Family::Unknown => return None,
     };
     positive(matrices + routers + small + if tied { embedding } else { 2.0 * embedding })
 }
@@ -69,7 +69,7 @@ pub fn active_parameters(shape: &Shape) -> Option<f64> {
     if shape.experts.is_none_or(|experts| experts == 0) {
         return Some(all);
     }
-    // Latent attention does not affect experts: only their sizes matter here.
-    let plain = Shape { kind: None, gated: Some(shape.gated.unwrap_or(true)), ..shape.clone() };
+    // Only the sizes of the experts matter here, whatever the attention is.
+    let plain = Shape { gated: Some(shape.gated.unwrap_or(true)), ..shape.clone() };
     positive(all - plain.sizes()?.idle())
 }

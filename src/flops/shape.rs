@@ -14,7 +14,7 @@ const MOST_PARAMETERS: u64 = 1 << 50;
 #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
 #[serde(default)]
 pub struct Shape {
-    /// The kind: `gpt`, `llama`, `qwen2`, `qwen3`, `mixtral`, `aquila`, …, as Hugging Face's `model_type`.
+    /// The kind, as Hugging Face's `model_type`; [`Family`] lists those that are known.
     pub kind: Option<String>,
     pub layers: Option<u64>,
     /// Width of the residual stream.
@@ -60,49 +60,57 @@ pub(super) enum Family {
     Qwen2,
     /// As LLaMA, with a norm on query and key, and a head dimension of its own (Qwen3).
     Qwen3,
-    /// A kind whose attention or layers the formulas do not describe.
-    Foreign,
-    /// Not reported, or unknown.
+    /// Causal attention over all tokens in every layer; norms, biases and gate differ between the kinds.
+    Plain,
+    /// Not reported, or a kind whose layers may be others than the formulas describe.
     Unknown,
 }
 
-/// Kinds other than decoders with plain attention layers: latent attention, state spaces, encoders.
-const FOREIGN: [&str; 20] = [
-    "deepseek_v2",
-    "deepseek_v3",
-    "kimi",
-    "minicpm3",
-    "mamba",
-    "jamba",
-    "bamba",
-    "zamba",
-    "nemotron_h",
-    "granitemoehybrid",
-    "qwen3_next",
-    "rwkv",
-    "t5",
-    "mt5",
-    "bart",
-    "whisper",
-    "bert",
-    "roberta",
-    "vit",
-    "clip",
+/// The kinds that the formulas describe, as Hugging Face's `model_type`: decoders whose every layer has query, key,
+/// value and output matrices and attends to all earlier tokens. A kind that is not here gets no value.
+const KINDS: [(Family, &[&str]); 5] = [
+    (Family::Gpt, &["gpt", "gpt2", "gpt3"]),
+    (Family::Llama, &["llama", "llama2", "llama3", "mistral", "mixtral", "aquila", "aquila2", "aquila3"]),
+    (Family::Qwen2, &["qwen", "qwen2", "qwen2_5", "qwen2_moe"]),
+    (Family::Qwen3, &["qwen3", "qwen3_moe"]),
+    (
+        Family::Plain,
+        &[
+            "gpt_neox",
+            "gptj",
+            "opt",
+            "bloom",
+            "phi",
+            "phi3",
+            "stablelm",
+            "starcoder2",
+            "gemma",
+            "olmo",
+            "olmo2",
+            "olmoe",
+            "granite",
+            "granitemoe",
+            "cohere",
+            "internlm",
+            "internlm2",
+            "baichuan",
+            "yi",
+            "smollm3",
+            "glm",
+            "glm4",
+            "helium",
+            "nemotron",
+            "arcee",
+            "seed_oss",
+        ],
+    ),
 ];
 
 impl Family {
     pub(super) fn of(kind: Option<&str>) -> Self {
         let kind = kind.unwrap_or_default().to_ascii_lowercase().replace(['-', '.'], "_");
-        match kind.as_str() {
-            "gpt" | "gpt2" | "gpt3" => Self::Gpt,
-            "llama" | "llama2" | "llama3" | "mistral" | "mixtral" | "aquila" | "aquila2" | "aquila3" => {
-                Self::Llama
-            }
-            "qwen" | "qwen2" | "qwen2_5" | "qwen2_moe" => Self::Qwen2,
-            "qwen3" | "qwen3_moe" => Self::Qwen3,
-            other if FOREIGN.iter().any(|foreign| other.starts_with(foreign)) => Self::Foreign,
-            _ => Self::Unknown,
-        }
+        let found = KINDS.iter().find(|(_, kinds)| kinds.contains(&kind.as_str()));
+        found.map_or(Self::Unknown, |(family, _)| *family)
     }
 }
 
@@ -144,9 +152,6 @@ impl Shape {
     /// The sizes of the model; absent where one is missing, contradicts another, or exceeds the accepted range.
     pub(super) fn sizes(&self) -> Option<Sizes> {
         let family = Family::of(self.kind.as_deref());
-        if family == Family::Foreign {
-            return None;
-        }
         let all = [self.layers, self.hidden, self.heads, self.vocab];
         let [Some(layers), Some(hidden), Some(heads), Some(vocab)] = all.map(valid) else { return None };
         let head_dim = match valid(self.head_dim) {
@@ -157,7 +162,7 @@ impl Shape {
         let gated = match (self.gated, family) {
             (Some(gated), _) => gated,
             (None, Family::Gpt) => false,
-            (None, Family::Unknown | Family::Foreign) => return None,
+            (None, Family::Plain | Family::Unknown) => return None,
             (None, _) => true,
         };
         let ffn = valid(self.ffn).or((family == Family::Gpt).then_some(4 * hidden));

@@ -263,15 +263,42 @@ fn missing_or_contradictory_shapes_give_no_estimate() {
         ("beyond belief", Shape { layers: Some(u64::MAX), ..good.clone() }),
         ("more mixtures than layers", Shape { moe_layers: Some(33), ..mixtral() }),
         ("more visited than there are", Shape { experts_per_token: Some(9), ..mixtral() }),
-        ("unknown whether gated", Shape { kind: None, ..good.clone() }),
+        ("kind not reported", Shape { kind: None, gated: Some(true), ..good.clone() }),
+        ("unknown whether gated", Shape { kind: Some("olmo2".to_owned()), ..good.clone() }),
         ("latent attention", Shape { kind: Some("deepseek_v3".to_owned()), ..good.clone() }),
     ] {
         assert_eq!(full(&shape), None, "{what}");
     }
-    assert!(full(&Shape { kind: None, gated: Some(true), ..good.clone() }).is_some());
+    assert!(full(&Shape { kind: Some("OLMo2".to_owned()), gated: Some(true), ..good.clone() }).is_some());
     assert_eq!(flops_per_token(&good, 0, Convention::Full), None);
     assert_eq!(flops_per_token(&Shape::default(), 4096, Convention::SixN), None);
     assert_eq!(utilization(1.0, 0.0), None);
+}
+
+#[test]
+fn a_kind_that_is_not_listed_has_no_value_but_a_reason() {
+    for kind in [
+        "falcon_h1",
+        "minimax",
+        "olmo_hybrid",
+        "gpt_oss",
+        "llama4_text",
+        "lfm2",
+        "gemma3_text",
+        "mistral with other attention",
+    ] {
+        let sizes = [32, 4096, 14336, 32, 8, 128_000];
+        let shape = Shape { gated: Some(true), parameters: Some(8_510_000_000), ..model(kind, sizes) };
+        for convention in [Convention::Full, Convention::Causal, Convention::Hardware(Recompute::Full)] {
+            assert_eq!(flops_per_token(&shape, 32768, convention), None, "{kind}");
+        }
+        // Six operations a parameter need no kind.
+        assert_eq!(flops_per_token(&shape, 32768, Convention::SixN), Some(6.0 * 8_510_000_000.0));
+        let reason = why_unknown(&shape, 32768).unwrap();
+        assert_eq!(reason, format!("no formula is known for models of kind {kind}"));
+    }
+    assert_eq!(why_unknown(&llama3_8b(), 8192), None);
+    assert_eq!(why_unknown(&llama3_8b(), 0).unwrap(), "no sequence length is reported");
 }
 
 proptest::proptest! {

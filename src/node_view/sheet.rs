@@ -385,6 +385,7 @@ impl NodeView {
             .number("tokens per second", rank.tokens_per_second, format::whole)
             .number("loss", rank.loss, |loss| format!("{loss:.4}"))
             .number("MFU", rank.mfu, format::percent)
+            .text("no FLOP/s", &rank.flops_unknown)
             .number("last message", rank.message_age, |age| format!("{} ago", format::duration(age)))
             .text("checkpoint", &rank.checkpoint)
             .number("last checkpoint", rank.checkpoint_saved, |saved| format::clock(saved, now))

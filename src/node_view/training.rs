@@ -59,6 +59,9 @@ pub struct Rank {
     /// FLOP/s by convention.
     #[serde(default)]
     pub flops: Vec<(String, f64)>,
+    /// Why the formulas have no value.
+    #[serde(default)]
+    pub flops_unknown: String,
     /// MFU by convention.
     #[serde(default)]
     pub mfus: Vec<(String, f64)>,
@@ -196,6 +199,9 @@ pub(super) fn ranks(lookup: &Lookup<'_>, forecasts: &Forecasts<'_>) -> BTreeMap<
     }
     each(&mut all, lookup, &training::FLOPS.desc, |rank, row| {
         rank.flops.push((row.label("convention").to_owned(), row.value()));
+    });
+    each(&mut all, lookup, &training::FLOPS_UNKNOWN.desc, |rank, row| {
+        row.label("reason").clone_into(&mut rank.flops_unknown);
     });
     for (desc, field) in phases() {
         each(&mut all, lookup, desc, |rank, row| field(rank.phase(row.label("phase")), row.value()));

@@ -189,15 +189,22 @@ def describe_model(model: Any) -> JSON:
     config = getattr(inner, "config", None)
     config = getattr(config, "text_config", None) or config
 
+    def get(name: str) -> Any:
+        return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
+
     def look(*names: str) -> Optional[int]:
         for name in names:
-            value = config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
+            value = get(name)
             if isinstance(value, int) and not isinstance(value, bool):
                 return value
         return None
 
     if config is not None:
-        kind = config.get("model_type") if isinstance(config, Mapping) else getattr(config, "model_type", None)
+        kind = get("model_type")
+        kinds = get("layer_types") or ()
+        window = look("sliding_window", "attention_chunk_size") and get("use_sliding_window") is not False
+        if any(str(each) != "full_attention" for each in kinds) or (window and not kinds):
+            kind = "%s with other attention" % (kind or type(inner).__name__)
         shape["kind"] = str(kind or type(inner).__name__).lower()[:64]
         wanted = {
             "layers": look("num_hidden_layers", "n_layer", "n_layers", "num_layers"),

@@ -95,6 +95,19 @@ def test_a_mixture_of_experts(torch):
     assert (shape["shared_expert_ffn"], shape["moe_layers"]) == (1536, 47)
 
 
+def test_attention_that_does_not_see_all_tokens_is_another_kind(torch):
+    for config, kind in (
+        ({"sliding_window": 4096}, "mistral with other attention"),
+        ({"sliding_window": 4096, "use_sliding_window": False}, "mistral"),
+        ({"sliding_window": None}, "mistral"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "mistral with other attention"),
+        ({"layer_types": ["full_attention"], "sliding_window": 4096}, "mistral"),
+    ):
+        made = model(torch)
+        made.config = {"model_type": "mistral", **config}
+        assert memwarden.describe_model(made)["kind"] == kind
+
+
 def test_memory_for_training_is_estimated(torch):
     made = model(torch)
     told = memwarden.estimate_training_memory(made, batch=2, sequence=4, flash_attention=False)

@@ -11,7 +11,7 @@ use crate::model::fit::Recompute;
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::time::Timestamp;
-use crate::model::units::{PerSecond, Ratio};
+use crate::model::units::{Flag, PerSecond, Ratio};
 
 /// Puts operations per second and MFU, by counting convention.
 pub(super) fn put(
@@ -29,8 +29,12 @@ pub(super) fn put(
     let conventions =
         [Convention::Full, Convention::Causal, Convention::SixN, Convention::Hardware(recompute)];
     let peak = peak(hello, overrides);
+    let sequence = hello.sequence_length.unwrap_or(0);
+    if let Some(reason) = flops::why_unknown(&shape, sequence) {
+        let [workload, rank] = identity.labels();
+        out.put(&m::FLOPS_UNKNOWN, &[workload, rank, reason.into()], Flag(true));
+    }
     for convention in conventions {
-        let sequence = hello.sequence_length.unwrap_or(0);
         let each = flops::flops_per_token(&shape, sequence, convention)
             .and_then(|each| flops::flops_per_gpu(each, tokens, world(hello), replicas));
         let Some(each) = each else { continue };

@@ -134,8 +134,10 @@ crate::metrics! {
     pub RECEIVED: Counter<Bytes> = "memwarden_training_received_bytes_total" {};
     /// Times that reading from a process was paused because it exceeded the message rate of the job socket.
     pub PAUSED: Counter<Count> = "memwarden_training_client_pauses_total" {}.counting("{pause}");
-    /// Floating-point operations per second that the rank achieves on one GPU, by counting convention: full, causal, 6n or hardware; absent where the model's shape, sequence length or tokens are not reported.
+    /// Floating-point operations per second that the rank achieves on one GPU, by counting convention: full, causal, 6n or hardware; absent where tokens are not reported, and of every convention but 6n where memwarden_training_flops_unknown_info has the reason.
     pub FLOPS: Gauge<PerSecond> = "memwarden_training_flops_per_second" {workload, rank, convention}.counting("{flop}/s");
+    /// Why operations per second are counted by no formula but 6n: the kind of the model is not one that is known, or a size is not reported; always 1.
+    pub FLOPS_UNKNOWN: Gauge<Flag> = "memwarden_training_flops_unknown_info" {workload, rank, reason};
     /// Model FLOPs utilization (MFU): operations per second that the rank achieves as a share of the GPU's dense peak at the rank's precision, 0 to 1; absent for a GPU whose peak is unknown.
     pub MFU: Gauge<Ratio> = "memwarden_training_mfu_ratio" {workload, rank, convention};
     /// Tokens per second that the workload's ranks on this node train on, each replica's counted once; absent where a rank reports no tokens or no parallel layout.

@@ -280,4 +280,10 @@ fn flops_have_their_convention_and_mfu_needs_a_known_peak() {
     );
     world.send(&mut stream, &hello("Thing 2"));
     assert_eq!(flops(&world.sample().0), shown[..4], "no peak is known of the other");
+    world.send(&mut stream, &hello("Thing 2").replace("llama", "falcon_h1"));
+    let reason = "no formula is known for models of kind falcon_h1";
+    let unknown = format!(
+        "memwarden_training_flops_unknown_info{{workload=\"slurm/17\",rank=\"0\",reason=\"{reason}\"}} 1"
+    );
+    assert_eq!(flops(&world.sample().0), [unknown, shown[2].clone()]);
 }
