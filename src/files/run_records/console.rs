@@ -8,17 +8,47 @@ use crate::formats::log_lines::{self, Splitter, Tracker};
 use crate::model::ends::{EndCause, ExitStatus, FailedAllocation};
 use crate::model::units::real;
 
-/// Messages of other tools about memory that ended a process.
-const MESSAGES: [(&str, EndCause); 6] = [
+/// Messages about what ended a process, which begin where no word does: `OutOfMemoryError: ` is no `MemoryError: `.
+const MESSAGES: [(&str, EndCause); 33] = [
     // slurmstepd, which reads memory.events of the cgroup of the step.
     ("oom_kill event", EndCause::CgroupLimit),
     ("oom-kill event", EndCause::CgroupLimit),
-    // PyTorch's CPU allocator (c10/core/impl/alloc_cpu.cpp) and Python.
+    ("Exceeded job memory limit", EndCause::CgroupLimit),
+    ("DUE TO TIME LIMIT", EndCause::Killed),
+    ("DUE TO PREEMPTION", EndCause::Killed),
+    // PyTorch's CPU allocator (c10/core/impl/alloc_cpu.cpp), Python, NumPy and C++.
     ("DefaultCPUAllocator: can't allocate memory", EndCause::ProcessLimit),
     ("DefaultCPUAllocator: not enough memory", EndCause::ProcessLimit),
     ("MemoryError: ", EndCause::ProcessLimit),
-    // torch/utils/data/_utils/signal_handling.py
+    ("_ArrayMemoryError: ", EndCause::ProcessLimit),
+    ("[Errno 12] Cannot allocate memory", EndCause::ProcessLimit),
+    ("std::bad_alloc", EndCause::ProcessLimit),
+    // torch/utils/data/_utils/signal_handling.py, and c10/core's file of shared memory.
     ("insufficient shared memory (shm)", EndCause::SharedMemory),
+    ("is killed by signal: Bus error", EndCause::SharedMemory),
+    ("is killed by signal: Killed", EndCause::Killed),
+    ("unable to write to file </torch_", EndCause::SharedMemory),
+    ("unable to allocate shared memory", EndCause::SharedMemory),
+    ("unable to mmap", EndCause::ProcessLimit),
+    // torchrun: the exit of a rank.
+    ("Signal 9 (SIGKILL) received by PID", EndCause::Killed),
+    ("exitcode: -9", EndCause::Killed),
+    ("exitcode  : -9", EndCause::Killed),
+    // Ray's monitor of the memory of a node.
+    ("ray.exceptions.OutOfMemoryError", EndCause::HostMemory),
+    ("due to the node running low on memory", EndCause::HostMemory),
+    // The driver, its libraries and NCCL; PyTorch's message with sizes is in `oom`.
+    ("CUDA out of memory", EndCause::GpuMemory),
+    ("HIP out of memory", EndCause::GpuMemory),
+    ("NPU out of memory", EndCause::GpuMemory),
+    ("XPU out of memory", EndCause::GpuMemory),
+    ("CUDA error: out of memory", EndCause::GpuMemory),
+    ("CUDA_ERROR_OUT_OF_MEMORY", EndCause::GpuMemory),
+    ("CUBLAS_STATUS_ALLOC_FAILED", EndCause::GpuMemory),
+    ("CUDNN_STATUS_ALLOC_FAILED", EndCause::GpuMemory),
+    ("CUSOLVER_STATUS_ALLOC_FAILED", EndCause::GpuMemory),
+    ("Cuda failure 'out of memory'", EndCause::GpuMemory),
+    ("Cuda failure 2 'out of memory'", EndCause::GpuMemory),
 ];
 
 /// Where a line of a traceback is, by what it contains.
@@ -57,7 +87,8 @@ struct Lines {
     /// The places of the last traceback.
     places: [bool; Phase::ALL.len()],
     out_of_memory: Option<Failure>,
-    message: Option<EndCause>,
+    /// What the last message of [`MESSAGES`] means, and the step at which it was written.
+    message: Option<(EndCause, Option<u64>)>,
     /// Whether the last exception is that of an interrupt, whose exit code is that of any exception.
     is_interrupted: bool,
 }
@@ -89,7 +120,7 @@ impl Console {
         let cause = match (&failure, exit_code) {
             (_, Some(0)) => EndCause::Finished,
             (Some(failure), _) => cause(&failure.oom),
-            _ if lines.message.is_some() => lines.message.unwrap_or_default(),
+            _ if let Some((cause, _)) = lines.message => cause,
             (None, Some(_)) if signal.is_some() || lines.is_interrupted => EndCause::Killed,
             (None, Some(_)) => EndCause::Failed,
             (None, None) => EndCause::Unknown,
@@ -108,6 +139,11 @@ impl Console {
     }
 }
 
+/// Whether a line has this message, not as the end of a longer word.
+fn has_message(text: &str, part: &str) -> bool {
+    text.match_indices(part).any(|(at, _)| !text[..at].ends_with(char::is_alphanumeric))
+}
+
 impl Lines {
     fn line(&mut self, raw: &[u8]) {
         let text = log_lines::clean(raw).text;
@@ -123,6 +159,10 @@ impl Lines {
         if failed_at.zip(step).is_some_and(|(failed_at, step)| failed_at + 1 < step) {
             // It was caught, and the training continued.
             self.out_of_memory = None;
+        }
+        let written_at = self.message.and_then(|(_, at)| at);
+        if written_at.zip(step).is_some_and(|(at, step)| at + 1 < step) {
+            self.message = None;
         }
         // A traceback may follow a progress bar, which has no line end.
         if text.contains("Traceback (most recent call last)") {
@@ -141,8 +181,10 @@ impl Lines {
                 self.places[*phase as usize] = true;
             }
         }
-        if let Some((_, cause)) = MESSAGES.iter().find(|(part, _)| text.contains(part)) {
-            self.message = Some(*cause);
+        if let Some((_, cause)) = MESSAGES.iter().find(|(part, _)| has_message(&text, part)) {
+            self.message = Some((*cause, step));
+        } else if text == "MemoryError" {
+            self.message = Some((EndCause::ProcessLimit, step));
         }
     }
 

@@ -260,7 +260,10 @@ fn the_console_tells_the_end() {
         is free. Process 7 has 59.02 GiB memory in use. Including non-PyTorch memory, this process has 19.86 GiB memory in use. \
         Of the allocated memory 16.55 GiB is allocated by PyTorch, and 688.21 MiB is reserved by PyTorch but unallocated.\n";
     assert_eq!(cause(beside, Some(1)), EndCause::GpuNeighbor);
-    assert_eq!(cause(&beside.replace("19.86 GiB", "78.86 GiB"), Some(1)), EndCause::GpuFragmentation);
+    // The allocator's free memory is 3.9 % of what it holds: the GPU is full.
+    assert_eq!(cause(&beside.replace("19.86 GiB", "78.86 GiB"), Some(1)), EndCause::GpuMemory);
+    let more = beside.replace("19.86 GiB", "78.86 GiB").replace("688.21 MiB", "9.21 GiB");
+    assert_eq!(cause(&more, Some(1)), EndCause::GpuFragmentation);
     // An allocation that failed, was caught, and did not end the run.
     let bar = |step: u32| format!("{step}%|# | {step}/100 [00:10<01:00,  1.00it/s]\r");
     let caught = format!("{}{}", bar(3), trace(""));
@@ -270,6 +273,101 @@ fn the_console_tells_the_end() {
     let interrupt = "Traceback (most recent call last):\n  File \"a.py\", line 1\nKeyboardInterrupt\n";
     assert_eq!(cause(interrupt, Some(255)), EndCause::Killed);
     assert_eq!(cause(&format!("{interrupt}Traceback (most recent call last):\n"), Some(1)), EndCause::Failed);
+}
+
+#[test]
+fn messages_of_other_tools_tell_the_end() {
+    for (message, expected) in [
+        ("torch.OutOfMemoryError: CUDA out of memory.", EndCause::GpuMemory),
+        (
+            "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+            EndCause::GpuMemory,
+        ),
+        (
+            "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.",
+            EndCause::GpuMemory,
+        ),
+        ("ncclUnhandledCudaError: Cuda failure 'out of memory'", EndCause::GpuMemory),
+        (
+            "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
+            EndCause::HostMemory,
+        ),
+        ("OSError: [Errno 12] Cannot allocate memory", EndCause::ProcessLimit),
+        ("MemoryError", EndCause::ProcessLimit),
+        ("MemoryError: Unable to allocate", EndCause::ProcessLimit),
+        ("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7.45 GiB", EndCause::ProcessLimit),
+        ("RuntimeError: DataLoader worker (pid 1234) is killed by signal: Killed. ", EndCause::Killed),
+        (
+            "RuntimeError: DataLoader worker (pid 1) is killed by signal: Bus error. It is possible",
+            EndCause::SharedMemory,
+        ),
+        (
+            "RuntimeError: unable to write to file </torch_1_2_3>: No space left on device (28)",
+            EndCause::SharedMemory,
+        ),
+        ("  traceback : Signal 9 (SIGKILL) received by PID 1234", EndCause::Killed),
+        (
+            "slurmstepd: error: *** JOB 1 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***",
+            EndCause::Killed,
+        ),
+        ("mypkg.OutOfMemoryError: of another program", EndCause::Failed),
+        ("ValueError: x", EndCause::Failed),
+    ] {
+        assert_eq!(end(&format!("{message}\n"), Some(1)).cause, expected, "{message}");
+    }
+    let jax = end("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.\n", Some(1));
+    assert_eq!(jax.allocation.unwrap().requested, Some(17_179_869_184.0));
+    // A message after which the training continued.
+    let bar = |step: u32| format!("{step}%|# | {step}/100 [00:10<01:00,  1.00it/s]\n");
+    let caught = format!("{}MemoryError\n{}", bar(3), bar(9));
+    assert_eq!(end(&caught, Some(1)).cause, EndCause::Failed);
+}
+
+/// A limit of the host's total, with samples of the cgroup.
+#[test]
+fn the_memory_of_a_cgroup_is_not_that_of_the_host() {
+    let host = |total: u64| {
+        let memory = Some(wandb::Total { total });
+        let environment = messages::Environment { memory, gpu_nvidia: Vec::new() };
+        messages::Record { environment: Some(environment), ..messages::Record::default() }
+    };
+    let gib = 1 << 30;
+    // 2 TiB, of which a cgroup has 64 GiB, and uses 16.
+    let of_cgroup = stats(10, &[("memory_percent", "25"), ("proc.memory.availableMB", "49152")]);
+    let series = |records: &[messages::Record]| {
+        let series = read(&run(records)).unwrap().series.remove(0);
+        (series.name, series.rows[0].used, series.rows[0].limit)
+    };
+    let name = "memory of the host".to_owned();
+    let expected = (name.clone(), 17_179_869_184.0, Some(68_719_476_736.0));
+    assert_eq!(series(&[host(2048 * gib), of_cgroup.clone()]), expected);
+    assert_eq!(series(&[of_cgroup, host(2048 * gib)]), expected);
+    // An older client rounds the percentage.
+    let of_host = stats(10, &[("memory", "25.0"), ("proc.memory.availableMB", "1571815")]);
+    let (_, used, limit) = series(&[host(2048 * gib), of_host]);
+    assert_eq!((used, limit), (550_855_770_112.0, Some(2_199_023_255_552.0)));
+}
+
+#[test]
+fn keys_of_several_clients_and_of_other_devices_are_read() {
+    let records = [
+        stats(10, &[("gpu.0.memoryAllocatedBytes/l:rank_1", "5"), ("proc.memory.rssMB/l:rank_1", "1")]),
+        stats(11, &[("tpu.0.hbmCapacityUsage", "7"), ("tpu.0.hbmCapacityTotal", "9")]),
+        stats(12, &[("gpu.3.memoryUsed/l:n1", "2"), ("gpu.3.memoryTotal/l:n1", "4")]),
+        stats(13, &[("trn.0.memoryHostBytes", "1"), ("gpu.0.memoryClock", "1"), ("gpu.0.memoryTemp", "1")]),
+    ];
+    check(
+        &run(&records),
+        expect![[r#"
+            W&B
+            memory of GPU 0 (rank_1) (GPU): 1 of None, 5
+            memory of TPU 0 (GPU): 1 of Some(9.0), 7
+            memory of GPU 3 (n1) (GPU): 1 of None, 2097152
+            memory of the process (rank_1): 1 of None, 1048576
+            Unknown step None of None in None, code None, memory (None, None)
+            keys of memory that are not read: trn.N.memoryHostBytes
+            no exit code: the run was killed, or had not ended"#]],
+    );
 }
 
 #[test]

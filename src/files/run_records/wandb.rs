@@ -7,11 +7,13 @@
 //!
 //! Keys of system metrics: clients before 0.18 write `memory` for the percentage of the host's memory, newer ones
 //! `memory_percent`; both write `gpu.N.memoryAllocatedBytes` and `gpu.N.memoryAllocated` (percent), where the oldest have
-//! only the percentage. `system.` and `system/` are prefixes in exported histories.
+//! only the percentage. `system.` and `system/` are prefixes in exported histories; `/l:LABEL` names the client in runs that
+//! several clients write (shared mode). From 0.27 on (`core/internal/monitor/cgroup.go`) the percentage and the available memory
+//! are those of the cgroup where it has a limit, while the recorded total stays that of the host.
 //!
 //! Steps are those of the history, at its `_timestamp` ([`STEPS`]); clients from 0.18 on write the key of a value as a path.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 use flate2::Crc;
@@ -22,7 +24,7 @@ use super::protobuf::{Fields, Malformed};
 use super::quantity::LARGEST;
 use super::{RunRecord, RunRecordError, Samples};
 use crate::model::steps::Steps;
-use crate::model::units::whole;
+use crate::model::units::{MIB, whole};
 
 /// The front of each file.
 pub(crate) const MAGIC: &[u8] = b":W&B";
@@ -34,6 +36,12 @@ const HEADER: usize = 7;
 const LONGEST: usize = 16 << 20;
 /// Maximum number of GPUs: each of them can be a series.
 const MOST_GPUS: u32 = 1024;
+/// Maximum number of keys that a remark names.
+const MOST_UNREAD: usize = 8;
+/// The least percentage from which a total is computed: older clients round to a tenth.
+const LEAST_PART: f64 = 1.0;
+/// Share of the recorded total below which a computed one is that of a cgroup, and no error of rounding.
+const OTHER_TOTAL: f64 = 0.9;
 /// Keys of the step of the training, the first one that is recorded counts: those of the `Trainer` of Hugging Face and of PyTorch
 /// Lightning, a usual one, and the number of calls of `wandb.log`, which is the step only where a script logs once in each.
 const STEPS: [&str; 4] = ["train/global_step", "trainer/global_step", "global_step", "_step"];
@@ -211,18 +219,48 @@ struct Found {
     console: Console,
     name: String,
     exit_code: Option<i32>,
-    /// Total memory of each GPU and of the host (`None`), as the client reported it.
-    totals: BTreeMap<Option<u32>, f64>,
+    /// Total memory of each GPU and of the host, as the client reported it.
+    totals: BTreeMap<Device, f64>,
     /// The same computed from a sample in bytes and in percent: the weight of the sample, and the total.
-    computed: BTreeMap<Option<u32>, (f64, f64)>,
-    /// GPUs whose memory is recorded in percent.
-    percent: BTreeMap<u32, Vec<(f64, f64)>>,
-    available: Vec<(f64, f64)>,
+    computed: BTreeMap<Of, (f64, f64)>,
+    /// Devices whose memory is recorded in percent.
+    percent: BTreeMap<Of, Vec<(f64, f64)>>,
+    /// The memory of the host that is available, by client.
+    available: BTreeMap<Of, Vec<(f64, f64)>>,
+    /// Keys of memory that are not read.
+    unread: BTreeSet<String>,
     skipped: u64,
     remarks: Vec<String>,
 }
 
-/// The values of one GPU, or of the host, at one time.
+/// A device by its kind and number; the host has neither.
+type Device = Option<(&'static str, u32)>;
+/// A device, or the host, and the label of the client that recorded it, empty where a run has one client.
+type Of = (Device, String);
+
+/// What a key of a device counts.
+#[derive(Clone, Copy)]
+enum Count {
+    Used,
+    Percent,
+    Total,
+}
+
+/// The kinds of devices, by the first word of their keys.
+const DEVICES: [(&str, &str); 2] = [("gpu.", "GPU"), ("tpu.", "TPU")];
+/// The last words of their keys, and bytes in one unit: `memoryUsed` and `memoryTotal` are those of a DCGM exporter.
+const COUNTS: [(&str, Count, f64); 8] = [
+    ("memoryAllocatedBytes", Count::Used, 1.0),
+    ("memoryUsageBytes", Count::Used, 1.0),
+    ("hbmCapacityUsage", Count::Used, 1.0),
+    ("memoryUsed", Count::Used, MIB),
+    ("memoryAllocated", Count::Percent, 1.0),
+    ("memoryUsage", Count::Percent, 1.0),
+    ("memoryTotal", Count::Total, MIB),
+    ("hbmCapacityTotal", Count::Total, 1.0),
+];
+
+/// The values of one device, or of the host, at one time.
 #[derive(Default)]
 struct Amounts {
     bytes: Option<f64>,
@@ -260,7 +298,7 @@ impl Found {
             let (of, total) = match field? {
                 (21, memory) => (None, Total::decode(memory)?.total),
                 (24, gpu) => match gpus.next() {
-                    Some(place) => (Some(place), Gpu::decode(gpu)?.memory_total),
+                    Some(place) => (Some(("GPU", place)), Gpu::decode(gpu)?.memory_total),
                     None => return Err(RunRecordError::TooMany.into()),
                 },
                 _ => continue,
@@ -306,37 +344,52 @@ impl Found {
         let Some(time) = time else { return Ok(()) };
         #[expect(clippy::cast_precision_loss, reason = "seconds since 1970")]
         let at = time.seconds as f64 + f64::from(time.nanos) / 1e9;
-        let mut amounts: BTreeMap<Option<u32>, Amounts> = BTreeMap::new();
+        let mut amounts: BTreeMap<Of, Amounts> = BTreeMap::new();
         for field in Fields(stats) {
             let (3, item) = field? else { continue };
             let item = Item::decode(item)?;
             let key = ["system.", "system/"].iter().find_map(|front| item.key.strip_prefix(front));
-            let key = key.unwrap_or(&item.key);
-            if !key.contains("emory") {
+            let (key, label) =
+                key.unwrap_or(&item.key).split_once("/l:").unwrap_or((key.unwrap_or(&item.key), ""));
+            if !key.contains("emory") && !key.contains("hbm") {
                 continue;
             }
             let Ok(value) = item.value_json.trim_matches('"').parse::<f64>() else { continue };
+            let of = |device| (device, label.to_owned());
             match key {
-                "memory" | "memory_percent" => amounts.entry(None).or_default().percent = Some(value),
-                "proc.memory.availableMB" => {
-                    amounts.entry(None).or_default().bytes = Some(value * 1_048_576.0);
-                }
+                "memory" | "memory_percent" => amounts.entry(of(None)).or_default().percent = Some(value),
+                "proc.memory.availableMB" => amounts.entry(of(None)).or_default().bytes = Some(value * MIB),
                 "proc.memory.rssMB" => {
-                    self.samples.push("memory of the process", false, at, value * 1_048_576.0)?;
+                    self.samples.push(&labelled("memory of the process", label), false, at, value * MIB)?;
                 }
                 _ => {
-                    let Some((gpu, quantity)) = key.strip_prefix("gpu.").and_then(|key| key.split_once('.'))
-                    else {
+                    let device = DEVICES.iter().find_map(|(front, kind)| {
+                        let (number, quantity) = key.strip_prefix(front)?.split_once('.')?;
+                        Some((*kind, number.parse::<u32>().ok()?, quantity))
+                    });
+                    let Some((kind, number, quantity)) = device else {
+                        if key.ends_with("MB") || key.ends_with("Bytes") {
+                            self.unread(key);
+                        }
                         continue;
                     };
-                    let Ok(gpu) = gpu.parse::<u32>() else { continue };
-                    if gpu >= MOST_GPUS {
+                    if number >= MOST_GPUS {
                         return Err(RunRecordError::TooMany.into());
                     }
-                    match quantity {
-                        "memoryAllocatedBytes" => amounts.entry(Some(gpu)).or_default().bytes = Some(value),
-                        "memoryAllocated" => amounts.entry(Some(gpu)).or_default().percent = Some(value),
-                        _ => {}
+                    let device = Some((kind, number));
+                    let Some((_, count, unit)) = COUNTS.iter().find(|(name, ..)| *name == quantity) else {
+                        // The rest are clocks, temperatures and the time of accesses.
+                        if quantity.ends_with("Bytes") || quantity.contains("hbm") {
+                            self.unread(key);
+                        }
+                        continue;
+                    };
+                    match count {
+                        Count::Used => amounts.entry(of(device)).or_default().bytes = Some(value * unit),
+                        Count::Percent => amounts.entry(of(device)).or_default().percent = Some(value),
+                        Count::Total => {
+                            self.totals.entry(device).or_insert(value * unit);
+                        }
                     }
                 }
             }
@@ -345,55 +398,77 @@ impl Found {
         Ok(())
     }
 
-    fn amounts(&mut self, of: Option<u32>, at: f64, amounts: &Amounts) -> Result<(), RunRecordError> {
+    /// Remembers a key of memory that is not read, without the number of its device.
+    fn unread(&mut self, key: &str) {
+        if self.unread.len() < MOST_UNREAD {
+            let words = key.split('.').map(|word| if word.parse::<u32>().is_ok() { "N" } else { word });
+            self.unread.insert(words.collect::<Vec<_>>().join("."));
+        }
+    }
+
+    fn amounts(&mut self, of: Of, at: f64, amounts: &Amounts) -> Result<(), RunRecordError> {
         let Amounts { bytes, percent } = *amounts;
         if let (Some(bytes), Some(percent)) = (bytes, percent) {
             // The larger the part, the less its rounding counts.
-            let part = if of.is_some() { percent } else { 100.0 - percent };
-            let best = self.computed.entry(of).or_default();
+            let part = if of.0.is_some() { percent } else { 100.0 - percent };
+            let best = self.computed.entry(of.clone()).or_default();
             if part > best.0 {
                 *best = (part, bytes / part * 100.0);
             }
         }
-        match (of, bytes, percent) {
-            (Some(gpu), Some(bytes), _) => self.samples.push(&name(gpu), true, at, bytes)?,
-            (Some(gpu), None, Some(percent)) => kept(self.percent.entry(gpu).or_default(), at, percent)?,
-            (None, Some(available), _) => kept(&mut self.available, at, available)?,
+        match (of.0, bytes, percent) {
+            (Some(_), Some(bytes), _) => self.samples.push(&name(&of), true, at, bytes)?,
+            (Some(_), None, Some(percent)) => kept(self.percent.entry(of).or_default(), at, percent)?,
+            (None, Some(available), _) => kept(self.available.entry(of).or_default(), at, available)?,
             _ => {}
         }
         Ok(())
     }
 
     fn finish(mut self) -> Result<RunRecord, RunRecordError> {
-        let total = |of: Option<u32>| {
-            let known = self.totals.get(&of).copied().filter(|total| *total > 0.0);
-            known.or_else(|| self.computed.get(&of).map(|(_, total)| total.round()))
+        let total = |of: &Of| {
+            let known = self.totals.get(&of.0).copied().filter(|total| *total > 0.0);
+            let computed = self.computed.get(of).filter(|(part, _)| *part >= LEAST_PART);
+            let computed = computed.map(|(_, total)| total.round());
+            match (of.0, known, computed) {
+                // The amounts are those of a cgroup.
+                (None, Some(known), Some(computed)) if computed < known * OTHER_TOTAL => Some(computed),
+                _ => known.or(computed),
+            }
         };
-        for (gpu, points) in &self.percent {
-            match total(Some(*gpu)) {
+        for (of, points) in &self.percent {
+            match total(of) {
                 Some(total) => {
                     for (at, percent) in points {
-                        self.samples.push(&name(*gpu), true, *at, percent / 100.0 * total)?;
+                        self.samples.push(&name(of), true, *at, percent / 100.0 * total)?;
                     }
                 }
                 None => self.remarks.push(format!(
                     "{} is recorded in percent of a total that is not recorded, and left out",
-                    name(*gpu)
+                    name(of)
                 )),
             }
         }
-        const HOST: &str = "memory of the host";
-        if let Some(total) = total(None) {
-            for (at, available) in &self.available {
-                self.samples.push(HOST, false, *at, total - available)?;
+        for (of, points) in &self.available {
+            let Some(total) = total(of) else { continue };
+            for (at, available) in points {
+                self.samples.push(&name(of), false, *at, total - available)?;
             }
-            self.samples.limit(HOST, total);
+            self.samples.limit(&name(of), total);
         }
-        let gpus: Vec<u32> = self.computed.keys().chain(self.totals.keys()).copied().flatten().collect();
-        for gpu in gpus {
-            if let Some(total) = total(Some(gpu)) {
-                self.samples.limit(&name(gpu), total);
+        let labels: BTreeSet<&str> =
+            self.computed.keys().map(|(_, label)| label.as_str()).chain([""]).collect();
+        let known =
+            self.totals.keys().flat_map(|device| labels.iter().map(|label| (*device, (*label).to_owned())));
+        let devices: BTreeSet<Of> = self.computed.keys().cloned().chain(known).collect();
+        for of in devices.iter().filter(|of| of.0.is_some()) {
+            if let Some(total) = total(of) {
+                self.samples.limit(&name(of), total);
             }
+        }
+        if !self.unread.is_empty() {
+            let keys: Vec<String> = self.unread.into_iter().collect();
+            self.remarks.push(format!("keys of memory that are not read: {}", keys.join(", ")));
         }
         if self.skipped > 0 {
             self.remarks.push(format!("{} records of more than 16 MiB were skipped", self.skipped));
@@ -408,8 +483,14 @@ impl Found {
     }
 }
 
-fn name(gpu: u32) -> String {
-    format!("memory of GPU {gpu}")
+fn name((device, label): &Of) -> String {
+    let name = device.map(|(kind, number)| format!("memory of {kind} {number}"));
+    labelled(&name.unwrap_or_else(|| "memory of the host".to_owned()), label)
+}
+
+/// A name with the client of a run that has several.
+fn labelled(name: &str, label: &str) -> String {
+    if label.is_empty() { name.to_owned() } else { format!("{name} ({label})") }
 }
 
 /// Key and value of an item of the history; absent where the key is a path of several parts.

@@ -2,6 +2,7 @@
 
 use super::scan::{after, bytes, whole};
 use crate::model::names::named;
+use crate::model::units::real;
 
 /// The values of one message, in bytes; missing ones are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,13 +33,20 @@ named! {
     }
 }
 
+/// Share of the memory of the allocator that must be free for the failure to be one of fragmentation: every allocator
+/// holds some.
+const NOTICEABLE: f64 = 0.04;
+
 impl Oom {
     /// The cause. When the message is written the allocator has released every completely free segment, so that its
     /// unallocated memory consists of parts of segments in use (CUDACachingAllocator.cpp). If these would have been
-    /// sufficient, the cause is fragmentation.
+    /// sufficient, the cause is fragmentation; below [`NOTICEABLE`] of what the allocator holds, the GPU is full.
     pub fn cause(&self) -> Cause {
+        let is_noticeable = |held: u64| {
+            self.allocated.is_none_or(|used| real(held) >= NOTICEABLE * (real(used) + real(held)))
+        };
         match (self.tried, self.unallocated) {
-            (Some(tried), Some(held)) if held >= tried => Cause::Fragmentation,
+            (Some(tried), Some(held)) if held >= tried && is_noticeable(held) => Cause::Fragmentation,
             (Some(_), Some(_)) => Cause::Exhaustion,
             _ => Cause::Unknown,
         }
@@ -50,8 +58,19 @@ impl Oom {
 /// From PyTorch 2.1: `CUDA out of memory. Tried to allocate X. GPU n has a total capacity of T of which F is free. …
 /// this process has U memory in use. … A is allocated by PyTorch, and R is reserved by PyTorch but unallocated.`
 /// Before: `CUDA out of memory. Tried to allocate X (GPU 0; T total capacity; A already allocated; F free; R reserved
-/// in total by PyTorch)`. On AMD and Ascend, `HIP` and `NPU` replace `CUDA`.
+/// in total by PyTorch)`. On AMD and Ascend, `HIP` and `NPU` replace `CUDA`. JAX has the size only: `RESOURCE_EXHAUSTED: Out
+/// of memory while trying to allocate 17179869184 bytes.`
 pub fn find(line: &str) -> Option<Oom> {
+    let xla = [
+        "RESOURCE_EXHAUSTED: Out of memory ",
+        "while trying to allocate ",
+        "allocating ",
+        "trying to allocate ",
+    ];
+    if let Some(rest) = after(line, xla[0]) {
+        let size = xla[1..].iter().find_map(|words| rest.strip_prefix(words));
+        return Some(Oom { tried: size.and_then(bytes), ..Oom::default() });
+    }
     let (_, rest) = line.split_once("out of memory. Tried to allocate ")?;
     let tried = bytes(rest);
     let amount_before = |words: &str| before(rest, words);

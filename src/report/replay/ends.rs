@@ -43,6 +43,7 @@ fn sentence(end: &RunEnd) -> String {
         }
         EndCause::CgroupLimit => "out of memory: the limit of its cgroup was reached",
         EndCause::ProcessLimit => "an allocation on the host was refused",
+        EndCause::HostMemory => "out of memory of the host",
         EndCause::SharedMemory => "out of shared memory (/dev/shm)",
         EndCause::Finished => "finished",
         EndCause::Killed => "ended from outside",
