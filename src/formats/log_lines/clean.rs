@@ -132,6 +132,7 @@ fn container(text: &str) -> Option<(&str, Option<u32>)> {
 
 /// Without `[default0]:`, `[rank0]:` (torchrun), or `0: ` (srun --label).
 fn launcher(text: &str) -> Option<(&str, Option<u32>)> {
+    let text = text.trim_start_matches(' ');
     if let Some(inner) = text.strip_prefix('[') {
         let (name, rest) = inner.split_once("]:")?;
         let start = name.find(|letter: char| letter.is_ascii_digit())?;
@@ -141,7 +142,6 @@ fn launcher(text: &str) -> Option<(&str, Option<u32>)> {
             !role.is_empty() && role.len() <= 32 && role.bytes().all(|byte| byte.is_ascii_alphabetic());
         return known.then(|| rank(digits))?.map(|rank| (rest.trim_start_matches(' '), Some(rank)));
     }
-    let text = text.trim_start_matches(' ');
     let (digits, rest) = text.split_once(':')?;
     let rest = rest.strip_prefix(' ')?;
     Some((rest, Some(rank(digits)?)))
@@ -194,6 +194,7 @@ mod tests {
             ("[default3]:step: 1", "step: 1", Some(3)),
             ("[rank12]: step: 1  ", "step: 1", Some(12)),
             ("[rank:1]:x", "x", Some(1)),
+            (" [default7]: iteration 5", "iteration 5", Some(7)),
             ("3:  iteration 1", " iteration 1", Some(3)),
             (" 3: x", "x", Some(3)),
             ("2024-08-21T10:19:42.123456789Z stdout F [rank0]: x", "x", Some(0)),

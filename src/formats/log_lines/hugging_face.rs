@@ -5,7 +5,7 @@
 
 use super::progress_bar;
 use super::reading::Reading;
-use super::scan::{number, whole};
+use super::scan::{number, of, whole};
 
 pub(super) fn read(line: &str) -> Option<Reading> {
     let mut reading = dictionary(line).unwrap_or_default();
@@ -42,6 +42,8 @@ fn dictionary(line: &str) -> Option<Reading> {
                 reading.finished = true;
                 known = true;
             }
+            // ms-swift.
+            "global_step/max_steps" => (reading.step, reading.steps_planned) = of(value).unzip(),
             "train_samples_per_second" => reading.samples_per_second = number(value),
             _ => {}
         }

@@ -1,9 +1,10 @@
-//! Megatron-LM, and frameworks with the same format: Megatron-DeepSpeed, AMD Primus.
+//! Megatron-LM, and frameworks with the same format: Megatron-DeepSpeed, BLOOM, GPT-NeoX, AMD Primus.
 //!
 //! `training_log` of megatron/training/training.py (HEAD) and earlier; printed by the last rank only.
 //! `report_memory` of megatron/training/utils (common_utils.py), by each first data-parallel rank.
 //! Primus prints the last value and the average (`13100.0/13240.9`), of which the last counts.
 
+use super::cells;
 use super::reading::Reading;
 use super::scan::{self, after, number, whole};
 use crate::model::units::MIB;
@@ -11,47 +12,13 @@ pub(super) fn read(line: &str) -> Option<Reading> {
     iteration(line).or_else(|| memory(line))
 }
 
-/// ` [time] iteration 4/ 25000 | consumed samples: 4096 | elapsed time per iteration (ms): 270125.4 | …`, or with `=`
-/// and underscores (Megatron-DeepSpeed).
+/// ` [time] iteration 4/ 25000 | consumed samples: 4096 | elapsed time per iteration (ms): 270125.4 | …`, with `=` and
+/// underscores (Megatron-DeepSpeed), in seconds (BLOOM), or after a first cell with the samples a second (GPT-NeoX).
 fn iteration(line: &str) -> Option<Reading> {
-    let mut cells = line.split('|');
-    let first = cells.next()?.trim_end();
-    let (step, planned) = scan::of(first.rsplit_once("iteration")?.1.trim_start_matches([' ', '=']))?;
+    let place = |cell: &str| scan::of(cell.rsplit_once("iteration")?.1.trim_start_matches([' ', '=']));
+    let (step, planned) = line.split('|').take(2).find_map(place)?;
     let mut reading = Reading { step: Some(step), steps_planned: Some(planned), ..Reading::default() };
-    let mut known = false;
-    for cell in cells {
-        // The name may have a colon, the value has none.
-        let Some((name, value)) = cell.rsplit_once(':').or_else(|| cell.rsplit_once('=')) else { continue };
-        known |= set(&mut reading, &name.trim().replace('_', " "), value);
-    }
-    known.then_some(reading)
-}
-
-/// Sets the value of a cell; returns whether only this format has such a cell.
-fn set(reading: &mut Reading, name: &str, value: &str) -> bool {
-    let teraflops = || number(value).filter(|flops| *flops > 0.0).map(|flops| flops * 1e12);
-    match name {
-        "consumed samples" => reading.samples = whole(value),
-        "consumed tokens" => reading.tokens = whole(value),
-        "elapsed time per iteration (ms)" | "elapsed time per iteration ms" => {
-            reading.step_seconds = number(value).map(|millis| millis / 1000.0);
-            return true;
-        }
-        "throughput per GPU (TFLOP/s/GPU)" | "TFLOPs" => reading.flops_per_gpu = teraflops(),
-        "tokens per GPU (tokens/s/GPU)" | "tokens per gpu per second (tgs)" | "tokens per gpu per second" => {
-            reading.tokens_per_second_per_gpu = number(value);
-        }
-        "samples per second" => reading.samples_per_second = number(value),
-        "learning rate" => reading.learning_rate = number(value),
-        "global batch size" => reading.global_batch = whole(value),
-        "lm loss" => reading.set_loss(value),
-        "loss scale" => reading.loss_scale = number(value),
-        "grad norm" => reading.grad_norm = number(value),
-        "number of skipped iterations" => reading.skipped_more = whole(value),
-        "number of nan iterations" => reading.nan_more = whole(value),
-        _ => return false,
-    }
-    false
+    cells::set(&mut reading, line, &["elapsed time per iteration"]).then_some(reading)
 }
 
 /// `[Rank 0] (after 10 iterations) memory (MB) | allocated: 18244.6 | max allocated: … | reserved: … | max reserved: …`.

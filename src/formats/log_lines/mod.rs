@@ -4,6 +4,7 @@
 
 use crate::model::names::named;
 
+mod cells;
 mod clean;
 mod deepspeed;
 pub mod flagscale;

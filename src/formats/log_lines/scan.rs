@@ -27,8 +27,13 @@ pub(super) enum Number {
     NotFinite,
 }
 
+/// The text after a name that is not the end of a longer one: `loss:` is not in `eval_loss:`.
 pub(super) fn after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    Some(text.split_once(name)?.1)
+    let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let (at, _) = text
+        .match_indices(name)
+        .find(|(at, _)| !(name.starts_with(is_word) && text[..*at].ends_with(is_word)))?;
+    Some(&text[at + name.len()..])
 }
 
 /// The number at the beginning of a text, after white space and a quote, and the rest of the text.

@@ -133,12 +133,16 @@ fn lightning() {
         "Epoch 0: : 100%|██████████| 100/100 [10:48<00:00, reduced_train_loss=0.0172, global_step=99.00, consumed_samples=25600.0, train_step_timing in s=3.130]
 Epoch 0: :   0%|          | 2000/603000 [1:03:17<317:00:58, v_num=, reduced_train_loss=2.600, global_step=2e+3, consumed_samples=1.28e+6, train_step_timing in s=1.900, val_loss=2.800]dation DataLoader 0: : 51it [00:20,  2.53it/s]
 [my-full-rank-sft-1] [2025-12-17 04:54:49,774] [INFO] Epoch 1: : 1it [00:04,  4.36s/it, v_num=d3c7, reduced_train_loss=0.674, global_step=1.000, consumed_samples=128.0, train_step_timing in s=3.370, batch_time=4.400, samples/sec=14.60]     2025-12-17 04:54:49,774 [INFO]
-Epoch 3:  45%|████▌     | 45/100 [00:10<00:12,  4.00it/s, v_num=0, train_loss=0.123]",
+Epoch 3:  45%|████▌     | 45/100 [00:10<00:12,  4.00it/s, v_num=0, train_loss=0.123]
+Epoch 3:  45%|████▌     | 45/100 [00:10<00:12,  4.00it/s, loss=0.123]
+Epoch 2/10 val: 100%|##########| 50/50 [00:01<00:00, 40.00it/s, loss=0.75]",
         &expect![[r#"
             lightning step: 99 step_seconds: 3.13 samples: 25600 loss: 0.0172
             lightning step_seconds: 1.9 loss: 2.6
             lightning step: 1 step_seconds: 3.37 samples: 128 samples_per_second: 14.6 loss: 0.674
             lightning step_seconds: 0.25 loss: 0.123
+            -
+            -
         "#]],
     );
 }
@@ -226,14 +230,32 @@ fn out_of_memory() {
     .map(|line| oom::find(line).map(|oom| format!("{} {oom:?}\n", oom.cause().label())).unwrap_or_default())
     .concat();
     expect![[r#"
-        fragmentation Oom { gpu: None, tried: Some(234881024), total: Some(47609712476), free: Some(168621507), in_use: None, allocated: Some(46557445489), unallocated: Some(415519212) }
-        fragmentation Oom { gpu: Some(0), tried: Some(406847488), total: Some(84943715697), free: Some(192287867), in_use: Some(21324512625), allocated: Some(17770427187), unallocated: Some(721640489) }
+        exhaustion Oom { gpu: None, tried: Some(234881024), total: Some(47609712476), free: Some(168621507), in_use: None, allocated: Some(46557445489), unallocated: Some(415519212) }
+        exhaustion Oom { gpu: Some(0), tried: Some(406847488), total: Some(84943715697), free: Some(192287867), in_use: Some(21324512625), allocated: Some(17770427187), unallocated: Some(721640489) }
         exhaustion Oom { gpu: Some(3), tried: Some(2147483648), total: Some(25286619955), free: Some(1771674010), in_use: Some(22784801505), allocated: Some(21517786153), unallocated: Some(947220644) }
         fragmentation Oom { gpu: Some(0), tried: Some(2147483648), total: Some(84986665370), free: Some(1267015352), in_use: None, allocated: Some(79456894976), unallocated: Some(3758096384) }
         exhaustion Oom { gpu: Some(7), tried: Some(20971520), total: Some(65466039009), free: Some(10485760), in_use: None, allocated: Some(62277025792), unallocated: Some(10737418) }
         unknown Oom { gpu: None, tried: None, total: None, free: None, in_use: None, allocated: None, unallocated: None }
     "#]].assert_eq(&shown);
     assert_eq!(oom::find("RuntimeError: CUDA error: out of memory"), None);
+    let jax = "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.";
+    assert_eq!(oom::find(jax).unwrap().tried, Some(17_179_869_184));
+}
+
+/// Lines as 40 programs write them, each program after a line `# name`, and what is read of each line.
+#[test]
+fn a_corpus_of_lines_has_its_values_and_nothing_else() {
+    let lines = include_str!("../../../tests/fixtures/log_lines.txt");
+    let mut shown = String::new();
+    for line in lines.lines() {
+        let read = (!line.starts_with("# ")).then(|| read(&clean(line.as_bytes()).text));
+        shown.push_str(&match read {
+            None => format!("{line}\n"),
+            Some(None) => "-\n".to_owned(),
+            Some(Some((framework, reading))) => format!("{} {}\n", framework.label(), values(&reading)),
+        });
+    }
+    expect_test::expect_file!["../../../tests/fixtures/log_lines.expected"].assert_eq(&shown);
 }
 
 fn followed(only: Option<Framework>, lines: &[(u64, &str)]) -> Tracker {
@@ -280,7 +302,7 @@ fn values_are_those_of_the_lowest_rank_and_failures_those_of_all() {
         [1, 2, 2, 3, 4, 5, 6, 70].into_iter().zip(lines.iter().map(String::as_str)).collect();
     let tracker = followed(Some(Framework::Torchtitan), &timed);
     assert_eq!((tracker.latest().step, tracker.latest().rank), (Some(3), Some(1)));
-    assert_eq!(tracker.counts().ooms, [3, 0, 0]);
+    assert_eq!(tracker.counts().ooms, [0, 3, 0]);
     assert_eq!(Cause::ALL[0], Cause::Fragmentation);
 }
 

@@ -10,6 +10,10 @@ pub(super) fn read(line: &str) -> Option<Reading> {
 
 fn figures(line: &str) -> Option<Reading> {
     let rest = after(line, "step:")?;
+    // `validate step:` has the same cells, of an evaluation.
+    if line[..line.len() - rest.len() - "step:".len()].trim_end().ends_with(char::is_alphanumeric) {
+        return None;
+    }
     let loss = after(rest, "loss:")?;
     // Formerly wps: both are tokens per second and device.
     let rate = field(rest, "tps:").or_else(|| field(rest, "wps:"))?;
