@@ -127,6 +127,9 @@ impl Args {
         // A file can grow, and a pipe has no length.
         file.take(limit.saturating_add(1)).read_to_end(&mut bytes).with_context(name)?;
         anyhow::ensure!(u64::try_from(bytes.len()).is_ok_and(|len| len <= limit), too_large());
+        if let Some(problem) = crate::files::not_the_file(&bytes) {
+            anyhow::bail!("{}: {problem}", name());
+        }
         Ok(bytes)
     }
 

@@ -19,6 +19,24 @@ pub fn find(text: &str) -> Option<f64> {
     (0..bytes.len().min(64)).find_map(|at| stamp(bytes.get(at..)?))
 }
 
+/// Seconds since 1970 of a cell: a date and a time, with dashes or slashes, or a number of seconds, milliseconds,
+/// microseconds or nanoseconds, which its size tells.
+pub fn cell(text: &str) -> Option<f64> {
+    match text.parse::<f64>() {
+        Ok(number) => Some(number / unit_of(number)).filter(|number| number.is_finite()),
+        Err(_) => find(&text.replace('/', "-")),
+    }
+}
+
+/// Units in one second of a time since 1970: that of the year 5138 in seconds is one of 1973 in milliseconds.
+fn unit_of(number: f64) -> f64 {
+    [1e17, 1e14, 1e11]
+        .into_iter()
+        .zip([1e9, 1e6, 1e3])
+        .find(|(from, _)| number >= *from)
+        .map_or(1.0, |(_, unit)| unit)
+}
+
 fn stamp(bytes: &[u8]) -> Option<f64> {
     // A year may have a sign in ISO 8601; before a log line it is a dash between words.
     bytes.first().filter(|first| first.is_ascii_digit())?;
@@ -56,6 +74,22 @@ mod tests {
             "no time",
         ] {
             assert_eq!(find(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn cells_have_a_date_or_a_number_of_any_unit() {
+        for (text, expected) in [
+            ("12.5", Some(12.5)),
+            ("1790000000", Some(1_790_000_000.0)),
+            ("1790000000000", Some(1_790_000_000.0)),
+            ("1790000000000000", Some(1_790_000_000.0)),
+            ("1790000000000000000", Some(1_790_000_000.0)),
+            ("2026/09/01 10:00:05.000", Some(1_788_256_805.0)),
+            ("2026-09-01T10:00:05Z", Some(1_788_256_805.0)),
+            ("noon", None),
+        ] {
+            assert_eq!(cell(text), expected, "{text}");
         }
     }
 

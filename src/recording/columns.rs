@@ -1,9 +1,27 @@
 //! Recordings as CSV: a column of times, and columns of numbers.
 
+use crate::formats::stamp;
 use crate::recording::cells::{RowError, Rows};
 
 /// Names of the column of times; without one, the first column has the times.
-const TIMES: [&str; 7] = ["t_s", "time_s", "time", "timestamp", "timestamp_s", "t", "seconds"];
+const TIMES: [&str; 16] = [
+    "t_s",
+    "time_s",
+    "time",
+    "timestamp",
+    "timestamp_s",
+    "t",
+    "seconds",
+    "date",
+    "datetime",
+    "date_time",
+    "time_ms",
+    "t_ms",
+    "timestamp_ms",
+    "elapsed_ms",
+    "ms",
+    "elapsed_s",
+];
 /// Maximum number of rows: 190 days at one per second.
 const MOST_ROWS: usize = 1 << 24;
 /// Names, or ends of names, of columns that count bytes.
@@ -86,6 +104,11 @@ pub(crate) fn read(bytes: &[u8], wanted: impl Fn(&str) -> bool) -> Result<Table,
         row.iter().map(str::to_owned).collect()
     };
     let time_at = names.iter().position(|name| is_time(name)).unwrap_or(0);
+    let millis = names[time_at]
+        .to_ascii_lowercase()
+        .rsplit(|letter: char| !letter.is_alphanumeric())
+        .find(|word| !word.is_empty())
+        == Some("ms");
     let mut times = Vec::new();
     let mut columns: Vec<Column> =
         names.iter().map(|name| Column { name: name.clone(), values: Vec::new() }).collect();
@@ -104,9 +127,11 @@ pub(crate) fn read(bytes: &[u8], wanted: impl Fn(&str) -> bool) -> Result<Table,
                 if at != time_at && !wanted(&column.name) {
                     continue;
                 }
-                column.values.push(number(cell).ok_or_else(|| {
+                let value = if at == time_at { time(cell, millis) } else { number(cell) };
+                column.values.push(value.ok_or_else(|| {
                     let cell: String = cell.chars().take(40).collect();
-                    CsvError(format!("line {line}, column {}: {cell:?} is not a number", column.name))
+                    let what = if at == time_at { "a time" } else { "a number" };
+                    CsvError(format!("line {line}, column {}: {cell:?} is not {what}", column.name))
                 })?);
             }
             let time = columns.get(time_at).and_then(|column| *column.values.last()?);
@@ -122,6 +147,16 @@ pub(crate) fn read(bytes: &[u8], wanted: impl Fn(&str) -> bool) -> Result<Table,
     columns.remove(time_at);
     columns.retain(|column| wanted(&column.name));
     Ok(Table { times, columns })
+}
+
+/// A time in seconds, or a missing one; nothing if the cell is neither.
+fn time(cell: &str, millis: bool) -> Option<Option<f64>> {
+    match number(cell) {
+        // Milliseconds since 1970 are told by their size, those since the start by the name of the column.
+        Some(Some(at)) if millis && at < 1e11 => Some(Some(at / 1000.0)),
+        Some(None) => Some(None),
+        _ => stamp::cell(cell).map(Some),
+    }
 }
 
 /// A number or a missing value; nothing if the cell is neither.
@@ -149,6 +184,20 @@ mod tests {
         assert_eq!(table.columns[1].values, [None, Some(7.0)]);
         let bare = read(b"0,5\n1,6\n", |_| true).unwrap();
         assert_eq!((bare.times, bare.columns[0].name.as_str()), (vec![0.0, 1.0], "bytes"));
+    }
+
+    #[test]
+    fn times_are_dates_or_numbers_of_a_unit() {
+        let times = |text: &[u8]| read(text, |_| true).unwrap().times;
+        assert_eq!(
+            times(b"timestamp,x\n2026-09-01 10:00:00,1\n2026-09-01T10:00:01Z,2\n"),
+            [1_788_256_800.0, 1_788_256_801.0]
+        );
+        assert_eq!(times(b"time_ms,x\n0,1\n120000,2\n"), [0.0, 120.0]);
+        assert_eq!(times(b"Time (ms),x\n0,1\n120000,2\n"), [0.0, 120.0]);
+        assert_eq!(times(b"timestamp,x\n1790000000000,1\n"), [1_790_000_000.0]);
+        assert_eq!(times(b"timestamp_ms,x\n1790000000000,1\n"), [1_790_000_000.0]);
+        assert_eq!(error(b"t_s,bytes\nnoon,2\n"), "line 2, column t_s: \"noon\" is not a time");
     }
 
     #[test]

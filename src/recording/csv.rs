@@ -6,6 +6,7 @@
 //! the training, where there is one.
 
 use super::columns;
+use crate::files::run_records::quantity::{self, Quantity};
 use crate::model::format;
 use crate::model::series::{Row, Series};
 use crate::model::steps::Steps;
@@ -73,27 +74,39 @@ fn series(name: &str, bytes: &[u8]) -> Result<Option<Series>, CsvError> {
     Ok(Some(series))
 }
 
-/// What a column `NAME_bytes` counts the used bytes of.
-fn used(column: &str) -> Option<&str> {
-    column.strip_suffix("_bytes").filter(|name| !matches!(*name, "available" | "free" | "limit" | "total"))
+/// What a column of used memory counts: `NAME_bytes`, or a name of memory with its unit, such as `gpu_mem_mb`; with the
+/// bytes in one unit, and whether it is memory of a GPU.
+fn used(column: &str) -> Option<(&str, Quantity)> {
+    let bytes = column.strip_suffix("_bytes");
+    let own = bytes.filter(|name| !matches!(*name, "available" | "free" | "limit" | "total"));
+    match own {
+        Some(name) => Some((name, Quantity { unit: 1.0, gpu: name.starts_with("gpu") })),
+        None => Some((column, quantity::of_name(column).filter(|_| bytes.is_none())?)),
+    }
 }
 
-/// Reads every series of a file: that of the column `bytes`, or one of each column `NAME_bytes` of used memory.
+/// Reads every series of a file: that of the column `bytes`, or one of each column of used memory with its unit.
 ///
 /// # Errors
-/// [`CsvError`], as [`read`].
+/// [`CsvError`], as [`read`]; where no column is one of memory, with the columns that are.
 pub fn read_all(name: &str, bytes: &[u8]) -> Result<Vec<Series>, CsvError> {
+    let wrong = |problem: String| CsvError { name: name.to_owned(), problem };
     if let Some(one) = series(name, bytes)? {
         return Ok(vec![one]);
     }
-    let table = match columns::read(bytes, |column| used(column).is_some()) {
-        Ok(table) if !table.columns.is_empty() => table,
-        _ => return read(name, bytes).map(|series| vec![series]),
-    };
-    let series = table.columns.into_iter().map(|column| {
-        let what = used(&column.name).unwrap_or_default();
-        let points = table.times.iter().copied().zip(column.values);
-        Series { gpu: what.starts_with("gpu"), ..Series::of_points(format!("{name}: {what}"), None, points) }
+    let table =
+        columns::read(bytes, |column| used(column).is_some()).map_err(|error| wrong(error.to_string()))?;
+    if table.columns.is_empty() {
+        return Err(wrong(
+            "there is no column bytes, and none whose name has memory and its unit, such as gpu_memory_mib"
+                .to_owned(),
+        ));
+    }
+    let series = table.columns.into_iter().filter_map(|column| {
+        let (what, Quantity { unit, gpu }) = used(&column.name)?;
+        let values = column.values.into_iter().map(|value| value.map(|value| value * unit));
+        let points = table.times.iter().copied().zip(values);
+        Some(Series { gpu, ..Series::of_points(format!("{name}: {what}"), None, points) })
     });
     Ok(series.filter(|series| !series.rows.is_empty()).collect())
 }
@@ -216,6 +229,15 @@ mod tests {
     }
 
     #[test]
+    fn columns_have_a_unit_in_their_name() {
+        let series =
+            read_all("x", b"timestamp,gpu_mem_mb,ram_mb,gpu_util\n2026-09-01 10:00:00,1000,5000,9\n")
+                .unwrap();
+        let shown: Vec<_> = series.iter().map(|own| (own.name.as_str(), own.gpu, own.rows[0].used)).collect();
+        assert_eq!(shown, [("x: gpu_mem_mb", true, 1_048_576_000.0), ("x: ram_mb", false, 5_242_880_000.0)]);
+    }
+
+    #[test]
     fn columns_of_several_devices_are_series() {
         let text = b"t_s,gpu0_bytes,gpu1_bytes,available_bytes,rss_bytes\n0,5,,9,2\n1,6,,8,2\n";
         let found = read_all("run.csv", text).unwrap();
@@ -224,7 +246,10 @@ mod tests {
         assert_eq!(shown, [("run.csv: gpu0", true, 2), ("run.csv: rss", false, 2)]);
         assert_eq!(read_all("run.csv", b"t_s,bytes,gpu0_bytes\n0,5,6\n").unwrap()[0].rows[0].used, 5.0);
         let error = |text: &[u8]| read_all("run.csv", text).unwrap_err().to_string();
-        assert_eq!(error(b"t_s,free_bytes\n0,1\n"), "run.csv: there is no column bytes");
+        assert_eq!(
+            error(b"t_s,free_bytes\n0,1\n"),
+            "run.csv: there is no column bytes, and none whose name has memory and its unit, such as gpu_memory_mib"
+        );
         assert_eq!(error(b"t_s,bytes\n0,x\n"), "run.csv: line 2, column bytes: \"x\" is not a number");
     }
 

@@ -11,7 +11,10 @@ use serde::Serialize;
 use crate::cli::fetch::{self, Fetcher};
 use crate::cli::out;
 use crate::cluster;
-use crate::files::run_records::{self, RunRecord};
+use crate::files::{
+    self,
+    run_records::{self, RunRecord},
+};
 use crate::host::{clock, fs};
 use crate::model::format;
 use crate::model::series::Series;
@@ -74,6 +77,9 @@ fn file(path: &Path) -> anyhow::Result<RunRecord> {
     let mut file = fs::open_regular(path).with_context(cannot)?;
     let mut front = Vec::new();
     (&mut file).take(run_records::FRONT as u64).read_to_end(&mut front).with_context(cannot)?;
+    if let Some(problem) = files::not_the_file(&front) {
+        bail!("{name}: {problem}");
+    }
     if let Some(format) = run_records::Format::of(&front) {
         let mut record = format.read(front.as_slice().chain(file)).with_context(|| name.clone())?;
         for series in &mut record.series {

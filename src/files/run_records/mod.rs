@@ -10,6 +10,7 @@ use std::io::{self, Read};
 
 use serde::Serialize;
 
+use crate::formats::stamp;
 use crate::model::ends::{EndCause, FailedAllocation};
 use crate::model::names::named;
 use crate::model::series::{Row, Series};
@@ -18,7 +19,7 @@ use crate::model::steps::Steps;
 pub(crate) mod console;
 pub(crate) mod gpus;
 mod protobuf;
-mod quantity;
+pub(crate) mod quantity;
 pub(crate) mod slurm;
 pub(crate) mod tensorboard;
 #[cfg(test)]
@@ -129,20 +130,22 @@ impl Format {
             return Some(Self::TensorBoard);
         }
         let wide = front.starts_with(b"\xff\xfe") || front.starts_with(b"\xfe\xff");
-        if wide {
-            let text = gpus::decoded(front).unwrap_or_default();
-            return text
-                .lines()
-                .next()
-                .is_some_and(|line| line.contains("memory.used"))
-                .then_some(Self::NvidiaSmi);
-        }
-        let text = front.strip_prefix(b"\xef\xbb\xbf").unwrap_or(front).trim_ascii_start();
-        let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        let has = |part: &[u8]| line.windows(part.len()).any(|window| window == part);
-        if has(b"memory.used") {
+        let text =
+            if wide { gpus::decoded(front).unwrap_or_default() } else { String::from_utf8_lossy(front) };
+        let line = text.trim_start_matches('\u{feff}').trim_start().lines().next().unwrap_or_default();
+        let cell = |name: &str| line.contains(name);
+        // A row without its header begins with a time.
+        let bare = cell(" MiB,") || line.ends_with(" MiB");
+        if cell("memory.used")
+            || cell("used_gpu_memory")
+            || cell("used_memory [")
+            || (bare && stamp::cell(line).is_some())
+        {
             Some(Self::NvidiaSmi)
-        } else if has(b"JobID") && has(b"State") {
+        } else if line.starts_with('#') && line.split_whitespace().any(|word| word == "gpu" || word == "#gpu")
+        {
+            Some(Self::NvidiaSmi)
+        } else if cell("JobID") && cell("State") {
             Some(Self::Sacct)
         } else {
             None

@@ -14,10 +14,12 @@ use crate::model::ends::EndCause;
 /// [`RunRecordError`], with the line.
 pub(crate) fn sacct(bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
     let text = String::from_utf8_lossy(bytes);
-    let text = piped(&text);
+    let text = piped(text.trim_start_matches('\u{feff}'));
     let mut lines = text.lines().enumerate();
     let header = lines.next().map_or("", |(_, line)| line);
-    let columns: Vec<&str> = header.trim_end_matches('|').split('|').map(str::trim).collect();
+    // Bars, or what --delimiter named.
+    let delimiter = ['|', ',', '\t', ';'].into_iter().find(|letter| header.contains(*letter)).unwrap_or('|');
+    let columns: Vec<&str> = header.trim_end_matches(delimiter).split(delimiter).map(str::trim).collect();
     let place = |name: &str| columns.iter().position(|column| *column == name);
     let (Some(id), Some(state)) = (place("JobID"), place("State")) else {
         return Err(RunRecordError::Nothing("the output of sacct needs the columns JobID and State"));
@@ -26,10 +28,15 @@ pub(crate) fn sacct(bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
     let mut ends: Vec<RunEnd> = Vec::new();
     let mut numbers: Vec<String> = Vec::new();
     for (at, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
-        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let cells: Vec<&str> = line.split(delimiter).map(str::trim).collect();
         let wrong = |problem: String| RunRecordError::Line { line: at + 1, problem };
         if cells.len() < columns.len() {
             return Err(wrong(format!("{} cells, but the header has {}", cells.len(), columns.len())));
+        }
+        if delimiter != '|' && cells.len() > columns.len() + 1 {
+            return Err(wrong(format!(
+                "a cell has {delimiter:?}, which also divides the cells: --parsable2 writes bars"
+            )));
         }
         let cell = |place: Option<usize>| place.map_or("", |place| cells[place]);
         let (job, step) = cells[id].split_once('.').map_or((cells[id], false), |(job, _)| (job, true));

@@ -416,6 +416,53 @@ fn other_tools_are_read() {
 }
 
 #[test]
+fn recordings_of_nvidia_smi_with_other_lines_processes_and_columns() {
+    check(
+        b"timestamp, index, memory.used [MiB], memory.total [MiB]\n2026/09/01 10:00:01.000, 0, 1000 MiB, 81920 MiB\n2026/09/01 10:00:02.000, 0, 10\n\
+        timestamp, index, memory.used [MiB], memory.total [MiB]\n2026/09/01 10:00:05.000, 0, 1002 MiB, 81920 MiB\n\
+        Unable to determine the device handle for GPU0000:01:00.0: GPU is lost.  Reboot the system to recover this GPU\n\
+        2026-09-01T10:00:06Z, 0, [GPU is lost], 81920 MiB\n2026/09/01 10:00:06.000, 0, 1003 MiB, 81920 MiB\n",
+        expect![[r#"
+            nvidia-smi
+            memory of GPU 0 (GPU): 3 of Some(85899345920.0), 1051721728
+            2 lines that are no rows were left out, the first is line 3: 3 cells, but the header has 4"#]],
+    );
+    check(
+        b"timestamp, gpu_uuid, pid, process_name, used_gpu_memory [MiB]\n2026/09/01 10:00:01.000, GPU-1, 71, python, 500 MiB\n\
+        2026/09/01 10:00:01.000, GPU-1, 72, python, [N/A]\n2026/09/01 10:00:02.000, GPU-1, 71, python, 600 MiB\n",
+        expect![[r#"
+            nvidia-smi
+            memory of process 71 on GPU GPU-1 (GPU): 2 of None, 629145600"#]],
+    );
+    check(
+        b"#Date       Time        gpu     fb   bar1\n#YYYYMMDD   HH:MM:SS    Idx     MB     MB\n 20260901   10:00:01      0    512      2\n \
+        20260901   10:00:01      1      -      2\n 20260901   10:00:02      0    513      2\n",
+        expect![[r#"
+            nvidia-smi
+            memory of GPU 0 (GPU): 2 of None, 537919488"#]],
+    );
+    check(
+        b"#Date       Time        gpu         pid   type     fb    command\n 20260901   10:00:01      0      71     C    512    python\n \
+        20260901   10:00:01      1       -     -      -    -\n",
+        expect![[r#"
+            nvidia-smi
+            memory of process 71 on GPU 0 (GPU): 1 of None, 536870912"#]],
+    );
+}
+
+#[test]
+fn sacct_has_any_delimiter_and_a_byte_order_mark() {
+    let expected = "sacct\nCgroupLimit step None of None in None, code None, memory (Some(67584000000), Some(68719476736))";
+    let bars = "JobID|JobName|State|ExitCode|MaxRSS|ReqMem\n200|train|OUT_OF_MEMORY|0:125||64G\n200.0|python|OUT_OF_MEMORY|0:125|66000000K|\n";
+    for text in [bars.to_owned(), bars.replace('|', ","), bars.replace('|', "\t"), format!("\u{feff}{bars}")]
+    {
+        assert_eq!(shown(text.as_bytes()), expected, "{text}");
+    }
+    let comma = bars.replace('|', ",").replace("64G", "64G,cpu=1,gpu=2");
+    assert!(shown(comma.as_bytes()).starts_with("line 2: a cell has ','"), "{}", shown(comma.as_bytes()));
+}
+
+#[test]
 fn damaged_files_of_other_tools_have_a_place() {
     let mut events = fixture("events.out.tfevents.fixture");
     let cut = shown(&events[..events.len() - 3]);
@@ -428,6 +475,15 @@ fn damaged_files_of_other_tools_have_a_place() {
     );
     check(b"timestamp, memory.used [MiB]\nnow, 1 MiB\n", expect![[r#"line 2: "now" is not a time"#]]);
     check(b"timestamp, memory.used [MiB]\n1\n2\n", expect!["line 2: 1 cells, but the header has 2"]);
+    check(
+        b"2026/09/01 10:00:01.000, 0, 1000 MiB, 81920 MiB\n",
+        expect!["the CSV of nvidia-smi has no header: --format=csv writes it, without noheader"],
+    );
+    check(
+        b"# gpu     fb   bar1\n# Idx     MB     MB\n    0    512      2\n",
+        expect!["dmon and pmon write the time of each row with -o DT"],
+    );
+    check(b"#Date       Time        gpu    pwr\n", expect!["dmon and pmon write the used memory with -s m"]);
     check(
         b"index, memory.used [MiB]\n",
         expect![
