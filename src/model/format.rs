@@ -19,6 +19,12 @@ pub fn bytes(bytes: f64) -> String {
     format!("{sign}{}", Bytes::of(bytes.abs()))
 }
 
+/// An amount in MiB, or in bytes below one, for two amounts that [`bytes`] shows alike.
+pub fn exact_bytes(bytes: f64) -> String {
+    const MIB: f64 = 1_048_576.0;
+    if bytes < MIB { format!("{} B", whole(bytes)) } else { format!("{} MiB", whole(bytes / MIB)) }
+}
+
 /// A growth rate with its sign, in the unit of time in which it is at least 1 MiB, such as `+55.4 MiB/s`.
 pub fn rate(per_second: f64) -> String {
     rate_beside(per_second, per_second)

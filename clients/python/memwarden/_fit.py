@@ -192,7 +192,8 @@ class _Fit:
         if batches.steps_seen:
             if is_new or any(abs(now - self._planned.get(place, 0)) > _HELD * now for place, now in resting):
                 self.plan_phases()
-        self.predictions.state_free(self.plan.folder)
+        if self.predictions.state_free(self.plan.folder):
+            self.verdicts.wait_for_last()
         if batches.steps_seen and batches.dirty:
             batches.dirty = False
             batches.predict()

@@ -16,6 +16,8 @@ from ._steps import _Steps
 
 # The first steps are all measured, for 0.3 ms each; after them one of so many, and each that is larger than those before.
 MEASURED_FIRST, MEASURED_EVERY = 16, 128
+# Sizes below which a step is far from them that is so many times larger than the largest.
+FEW, FAR = 8, 2.0
 # Seconds after which what is held between two steps is looked at, if no step is measured.
 RESTED_AFTER = 1.0
 
@@ -178,16 +180,21 @@ class Batches:
             if curve is None:
                 p50 = p90 = (exact or 0.0) + grown / 2
             else:
-                p50, p90 = predicted(curve, largest, None if exact is None else exact + grown / 2, not footprint.corrected)
+                # A line through a few sizes that are near each other says little of one that is far from them.
+                few = len(footprint.activations) < FEW and largest.units > FAR * self._largest.units and not curve.per_square
+                early = few or not footprint.corrected
+                p50, p90 = predicted(curve, largest, None if exact is None else exact + grown / 2, early)
                 p90 += longer * (curve.at(largest) - curve.fixed)
                 size = {"unit": "tokens" if largest.length else "samples", "units": largest.units}
                 size.update((key, getattr(largest, key)) for key in ("samples", "length") if getattr(largest, key))
                 size.update(fixed=int(curve.fixed), per_unit=curve.per_unit, per_square=curve.per_square)
             # A step of the optimizer can be higher than its batch: with the temporary tensors.
             stepped = self._predictions.of("optimizer", place).get("measured") or 0
-            p90 += footprint.spread + grown / 2
+            p90 += footprint.spread + grown / 2 + self._first_step.later.get(place, 0)
             about: JSON = {"exact": exact is not None and p90 == p50, "measured": footprint.peaks.most(), "size": size}
             measured = max(len(footprint.peaks), len(footprint.activations))
             about["basis"] = "%d size%s of batches measured; %s" % (measured, "" if measured == 1 else "s", source)
+            if self._first_step.unknown:
+                about["basis"] = "at least: %s; %s" % (self._first_step.unknown, about["basis"])
             about["due_step"] = self._plan.due_step(self._steps.last)
             self._predictions.state("step", place, max(p50, stepped), p90=max(p90, stepped), **about)

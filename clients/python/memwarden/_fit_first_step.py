@@ -14,6 +14,8 @@ from ._steps import _Steps
 
 # The first steps of optimizers that are foreseen in a process.
 MOST_TRIES = 8
+# What is said of an optimizer whose state grows with its steps.
+GROWS = "grows with its history"
 # The share of what malloc keeps that the first step of the optimizer does not use: the median, and a value above all, of 6
 # random programs. Its tensors are as large as the gradients, and fit more of what is free than those of a longer batch.
 STATE_UNUSED, STATE_UNUSED_P90 = 0.5, 0.85
@@ -35,6 +37,10 @@ class FirstStep:
         self.needs: Dict[Place, Needs] = {}
         # Of the same, the most parameters that were trained: programs with two optimizers freeze those of one for a while.
         self._trained: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
+        # Why the state of an optimizer is not known, before its first step or for good.
+        self.unknown = ""
+        # What optimizers that have not stepped, beside one that has, may still take.
+        self.later: Dict[Place, float] = {}
         # How often the first step of an optimizer was foreseen.
         self._tries = 0
 
@@ -62,7 +68,7 @@ class FirstStep:
         # State that an offloaded optimizer keeps on the host is predicted beside the devices.
         self.places = [*sorted({*devices, *devices_in_use()}), *([] if devices else of_parameters)]
         if foreseen.needs is None:
-            self.needs = {}
+            self.needs, self.unknown = {}, foreseen.why
             for place in sorted(devices) or of_parameters:
                 self._predictions.state("optimizer", place, None, basis=foreseen.why)
             return
@@ -134,6 +140,23 @@ class FirstStep:
                 self._predictions.resend(dict(message, measured=least, step=self._steps.last, basis=_short(basis)))
                 self.needs.pop(place, None)
         self._marks = {}
+        if GROWS not in self.unknown:
+            self.unknown = ""
+        self._predict_others()
+
+    def _predict_others(self) -> None:
+        """Optimizers that have not stepped yet may, or never will: what they take is not the median, but the 90th percentile."""
+        others = [each for each in self.optimizers if held_by(each) is each and self._is_due(each)]
+        self.later = {}
+        if not others or self.needs:
+            return
+        foreseen = try_foresee(others, False)
+        for place, needs in (foreseen.needs or {}).items():
+            held, more = held_on(place), needs.gradients + needs.state + needs.temporary
+            if held is not None and more > SAME * held:
+                self.later[place] = more
+                basis = "%s has not stepped yet: gradients and state of %s" % (foreseen.why, _size(more))
+                self._predictions.state("optimizer", place, held, p90=held + more, held=held, basis=basis)
 
 
 def _count_trained(optimizer: Any) -> int:

@@ -201,9 +201,10 @@ class Plan:
             batch = Batch(seen.samples * longest_text, seen.samples, longest_text)
             return Largest(batch, "about the longest text of the data", TEXT_ERROR)
         if not self._differ and batches > 1:
-            return Largest(seen, "all %d batches have the same size" % batches)
+            return Largest(seen, "all %d batches so far have the same size" % batches)
         chance = 100.0 / (batches + 1)
-        return Largest(seen, "the largest of %d batches; a larger one comes with probability %.1f %% per batch" % (batches, chance))
+        words = "the largest of %d batches so far; a larger one comes with probability %.1f %% per batch"
+        return Largest(seen, words % (batches, chance))
 
     def _longest_text(self, samples: int) -> Optional[int]:
         """The tokens of the longest text, if the lengths of the batches are distributed as those of the texts are."""
@@ -319,7 +320,10 @@ class Plan:
             # From the host, tensors are written as they are.
             copied = any(place is not None for place in places)
             copy = min(whole, _LARGEST_FILE) + max(tensor, largest) if copied else 0
-            basis = "state dict of %s" % _size(whole)
+            # A program of its own can also write it to memory first.
+            own = trainer is None and not self._saved[0]
+            basis = "at least: how it is saved is not known before the first time; " if own else ""
+            basis += "state dict of %s" % _size(whole)
             if self._lightning and first:
                 # Lightning writes the file from a buffer with the whole checkpoint, which grows by an eighth.
                 copy = files
@@ -331,7 +335,7 @@ class Plan:
             peak = host + max(gathered, copy) + self.in_memory
             spread = whole if sharded else files / 8 if self._lightning else max(tensor, largest)
             yield Phase("save", None, peak, peak + spread, None, basis)
-        if writes:
+        if writes and (trainer is not None or self._saved[0]):
             medium = "shm" if (real + "/").startswith("/dev/shm/") else "disk"
             basis = "model %s, optimizer %s" % (_size(files - state), _size(state))
             if sharded:

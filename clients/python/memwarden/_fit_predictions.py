@@ -20,6 +20,8 @@ SAME = 0.01
 NEARLY = 0.05
 # Of each prediction, how many are kept until a verdict comes.
 _MOST_SENT = 64
+# The 90th percentile of the error of predictions on the host, as a share of the peak (docs/measurements/fit.md).
+_BANDS = {"optimizer": 0.04, "step": 0.05, "evaluation": 0.06, "generation": 0.06, "save": 0.05}
 # What a prediction can have beside the keys that each has.
 _MORE = ("measured", "due_step", "size")
 _ORDER = ("optimizer", "step", "evaluation", "generation", "save")
@@ -57,7 +59,8 @@ class Predictions:
         message["certainty"] = "unknown" if peak is None else "exact" if more.pop("exact", False) else "estimated"
         if peak is not None:
             message["peak"] = int(peak)
-            message["peak_p90"] = max(int(peak), int(more.pop("p90", None) or peak))
+            band = _BANDS[phase] if resource == "host" and more.get("measured") is None else 0.0
+            message["peak_p90"] = max(int(peak * (1 + band)), int(more.pop("p90", None) or peak))
             held = more.pop("held", None)
             held = held if held is not None else 0 if isinstance(place, str) else held_on(place)
             if held is not None:
@@ -101,14 +104,21 @@ class Predictions:
         sent = [list(each) for each in list(self._sent.values())]
         return all(each[0]["sequence"] <= self._known_until and _nearly(each[0], each[-1]) for each in sent)
 
-    def state_free(self, folder: str) -> None:
-        """What is free for saves to files; a file system may hang, and is asked in the monitor's thread only."""
+    def state_free(self, folder: str) -> bool:
+        """What is free for saves to files; a file system may hang, and is asked in the monitor's thread only. Says whether it is
+        stated for the first time, which gives another verdict."""
+        is_new = False
         for key, message in list(self.messages.items()):
             free = free_of(folder) if key[1] in ("shm", "disk") else None
             if free is not None and abs(free - message.get("free", -1)) > SAME * free:
-                # It is no new prediction: an answer that came stays valid.
+                # Another amount is no new prediction: an answer that came stays valid.
                 self.messages[key] = dict(message, free=free)
+                if "free" not in message:
+                    is_new = True
+                    self.sequence += 1
+                    self.messages[key]["sequence"] = self.sequence
                 self._session.send(self.messages[key])
+        return is_new
 
     def lines(self) -> List[bytes]:
         """For a new connection: a daemon may start later than the job."""

@@ -92,6 +92,10 @@ class Verdicts:
         """After the first step, once its predictions are sent."""
         self._first_step_at, self._line_after = time.monotonic(), self._predictions.sequence
 
+    def wait_for_last(self) -> None:
+        """The line waits for the verdict on what was sent last."""
+        self._line_after = self._predictions.sequence
+
     def report(self) -> None:
         """Prints the line after the first step, when its verdict is there or has not come in time."""
         if self._first_step_at is None or self.reported:

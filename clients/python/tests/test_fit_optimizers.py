@@ -276,3 +276,25 @@ def test_a_step_that_is_captured_once_and_replayed_keeps_its_predictions(daemon,
         monitor._fit.refresh()
     assert {phase: last(monitor, phase, 0) for phase in before} == before
     assert before["step"]["measured"] and before["optimizer"]["measured"] and torch.synchronizations == 0
+
+
+def test_an_optimizer_that_has_not_stepped_yet_may_take_more(daemon, monitor, torch):
+    program = Program(torch, monitor)
+    other = torch.optim.AdamW([torch.Tensor([0.0], (64 * 1024, 1024), device="cuda:0", requires_grad=True)])
+    monitor._fit.made(other)
+    program.step(4, 16)
+    found = last(monitor, "optimizer", 0)
+    assert "AdamW has not stepped yet" in found["basis"] and found["peak_p90"] - found["peak"] == 3 * 256 * MIB
+    assert "measured" not in found and found["peak"] == found["held"]
+    step = last(monitor, "step", 0)
+    assert step["peak_p90"] - step["peak"] >= 3 * 256 * MIB
+
+
+def test_an_optimizer_whose_state_grows_leaves_the_step_a_least_amount(daemon, monitor, torch):
+    program = Program(torch, monitor)
+    type(program.optimizer).__name__, name = "LBFGS", type(program.optimizer).__name__
+    try:
+        program.step(4, 16)
+    finally:
+        type(program.optimizer).__name__ = name
+    assert last(monitor, "step", 0)["basis"].startswith("at least: LBFGS: its state grows with its history")

@@ -85,6 +85,7 @@ def test_parameters_that_are_gathered_within_a_step_do_not_change_the_files(moun
     program = Program(torch, monitor)
     model = torch.nn.Module(weight=program.weight)
     program.fit.plan.model(model, lambda: [program.optimizer])
+    program.fit.plan._saved = "/data/run", 1
     program.step(4, 16)
     model._parameters["weight"] = torch.Tensor([0.0], (8192, 1024), device="cuda:0")
     program.fit.plan_phases()
@@ -129,10 +130,15 @@ def test_a_save_is_predicted_and_learned(daemon, monitor, torch):
     model = torch.nn.Module(weight=program.weight)
     program.fit.plan.model(model, lambda: [program.optimizer])
     program.step(4, 16)
+    # A program of its own may never save, or write to memory first.
+    host = prediction(daemon, "save", resource="host")
+    assert host["basis"].startswith("at least: ") and not program.fit.predictions.of("save", "disk")
+    program.fit.plan._saved = "/data/run", 1
+    program.fit.plan_phases()
     disk = prediction(daemon, "save", resource="disk")
     assert disk["held"] == 0 and disk["peak"] == 4 * MIB + 8 * MIB
     # From a device, safetensors copies all, and torch.save one tensor.
-    host = prediction(daemon, "save", resource="host")
+    assert "at least" not in program.fit.predictions.of("save", None)["basis"]
     assert abs(host["peak"] - host["held"] - 8 * MIB) <= MIB
     with monitor.checkpoint("/tmp/x", 1):
         pass
@@ -145,10 +151,15 @@ def test_what_is_free_for_a_save_is_stated(daemon, monitor, torch, tmp_path):
     program = Program(torch, monitor)
     model = torch.nn.Module(weight=program.weight)
     program.fit.plan.model(model, lambda: [program.optimizer])
+    program.fit.plan._saved = "/nothing", 1
     program.step(4, 16)
-    assert "free" not in prediction(daemon, "save", resource="disk"), "the folder is not known"
+    messages = program.fit.predictions.messages
+    messages["save", "disk", None].pop("free", None)
     program.fit.plan.folder = str(tmp_path / "not" / "yet" / "there")
+    before = program.fit.predictions.sequence
     program.fit.refresh()
+    # With what is free there is another verdict, which the line waits for.
+    assert program.fit.predictions.sequence > before and program.fit.verdicts._line_after == program.fit.predictions.sequence
     found = program.fit.predictions.messages[("save", "disk", None)]
     assert abs(found["free"] - shutil.disk_usage(tmp_path).free) <= GIB
     daemon.wait(lambda daemon: any("free" in each for each in daemon.of("prediction")))

@@ -17,7 +17,7 @@
 //! lost to fragmentation, or beside what other workloads predict.
 //!
 //! # When it stays silent
-//! Without predictions, and for ranks beyond `MOST_RANKS`, which `memwarden_limit_left_out` names. What cannot be predicted, and a resource whose free memory is not known, is unknown. The first
+//! Where a prediction is a least amount, nothing is said to fit. Without predictions, and for ranks beyond `MOST_RANKS`, which `memwarden_limit_left_out` names. What cannot be predicted, and a resource whose free memory is not known, is unknown. The first
 //! step of the optimizer is not assessed after it has been measured.
 //!
 //! # False alarms
@@ -232,6 +232,7 @@ fn judge(own: &Asked<'_>, all: &[Asked<'_>], free: &Free<'_>) -> Fit {
     fit.verdict = match probability {
         sure if sure >= SURE => Verdict::WillNotFit,
         _ if exceeds(peak, capacity - unusable - foreign) >= UNLIKELY => Verdict::Tight,
+        _ if words::is_least(&prediction.basis) => Verdict::Unknown,
         _ => Verdict::Fits,
     };
     if fit.verdict == Verdict::WillNotFit && place.subject == Subject::host() {

@@ -267,7 +267,7 @@ fn the_job_states_what_is_free_on_its_file_systems() {
     };
     for (free, expected) in [
         (40.0, "the save on the disk fits (30.0 GiB of 40.0 GiB)"),
-        (30.1, "the save on the disk may not fit (30.0 GiB of 30.1 GiB)"),
+        (30.1, "the save on the disk may not fit (30.0 GiB to 30.5 GiB of 30.1 GiB)"),
         (12.0, "the save on the disk needs 30.0 GiB and will not fit: 12.0 GiB is available"),
     ] {
         assert_eq!(of(Medium::Disk, free).answers[0].text, expected);
@@ -340,8 +340,8 @@ fn the_advice_has_the_limit_that_fits_and_who_holds_the_memory_of_the_host() {
         let save = predicted(Phase::Save, Medium::Host, 50.0, 51.0);
         node.rank("sft", 7, 2.0, vec![save]).analyzed().outlook.fits[0].advice.clone()
     };
-    // 2 held and 31 left below the limit: 18 GiB are lacking.
-    assert_eq!(advice(Node::new(100.0).limited(64.0, 33.0)), "a memory limit of 82 GiB fits");
+    // 2 held and 31 left below the limit: 17 GiB are lacking, and 6 more by the largest error of a save.
+    assert_eq!(advice(Node::new(100.0).limited(64.0, 33.0)), "a memory limit of 87 GiB fits");
     assert_eq!(advice(Node::new(48.0).limited(64.0, 33.0)), "", "the host has no more either");
     let nested = |limit: f64, used: f64| {
         let mut node = Node::new(100.0).limited(64.0, 34.0);
@@ -351,7 +351,7 @@ fn the_advice_has_the_limit_that_fits_and_who_holds_the_memory_of_the_host() {
     };
     assert_eq!(
         nested(64.0, 33.0),
-        "a memory limit of 83 GiB fits",
+        "a memory limit of 88 GiB fits",
         "the limit of the job is that of its step"
     );
     assert_eq!(nested(65.0, 33.0), "", "the step has another limit, which does not suffice");
@@ -361,10 +361,57 @@ fn the_advice_has_the_limit_that_fits_and_who_holds_the_memory_of_the_host() {
     for (cgroup, limit, expected) in [
         ("/slurm/uid_1/job_2", 64.0, "--mem=82G fits"),
         ("/kubepods.slice/a", 64.0, "limits.memory: 82Gi fits"),
-        ("/job", 2.0, "a memory limit of 20480 MiB fits"),
+        ("/job", 2.0, "a memory limit of 20 GiB fits"),
     ] {
         assert_eq!(words::sufficient(cgroup, limit * GIB, 18.0 * GIB), expected);
     }
+}
+
+#[test]
+fn limits_are_advised_as_people_write_them() {
+    let mib = GIB / 1_024.0;
+    for (limit, lacking, expected) in [
+        (1_000.0, 16.0, "1024 MiB"),
+        (1_000.0, 100.0, "1152 MiB"),
+        (1_900.0, 150.0, "2304 MiB"),
+        (4_000.0, 1.0, "4096 MiB"),
+        (8_000.0, 1_000.0, "9 GiB"),
+    ] {
+        let said = words::sufficient("/job", limit * mib, lacking * mib);
+        assert_eq!(said, format!("a memory limit of {expected} fits"));
+    }
+}
+
+#[test]
+fn nothing_fits_of_which_only_a_least_amount_is_known() {
+    let save = |free: f64| {
+        let basis = "at least: how it is written is not known".into();
+        let save = Prediction { basis, ..predicted(Phase::Save, Medium::Host, 20.0, 21.0) };
+        let out = Node::new(free).rank("sft", 7, 2.0, vec![save]).analyzed();
+        (out.answers[0].verdict, out.answers[0].text.clone())
+    };
+    let known = "the save needs at least 20.0 GiB; whether it fits is not known".to_owned();
+    assert_eq!(save(60.0), (Verdict::Unknown, known));
+    assert_eq!(save(4.0).0, Verdict::WillNotFit);
+    let step = |basis: &str| {
+        let step = Prediction { basis: basis.into(), ..predicted(Phase::Step, Medium::Host, 20.0, 20.5) };
+        Node::new(60.0).rank("sft", 7, 2.0, vec![step]).analyzed().answers[0].text.clone()
+    };
+    assert_eq!(
+        step("the largest of 9 batches so far"),
+        "the largest step so far fits (20.0 GiB of 62.0 GiB of host memory)"
+    );
+    assert_eq!(
+        step("the longest sample of the data"),
+        "the largest step fits (20.0 GiB of 62.0 GiB of host memory)"
+    );
+}
+
+#[test]
+fn amounts_that_are_shown_alike_are_shown_more_exactly() {
+    let save = Prediction { free: Some(gib(30.01)), ..predicted(Phase::Save, Medium::Disk, 30.02, 30.02) };
+    let text = Node::new(1.0).rank("sft", 7, 1.0, vec![save]).analyzed().answers[0].text.clone();
+    assert_eq!(text, "the save on the disk needs 30740 MiB and will not fit: 30730 MiB is available");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::free::{Neighbour, Place};
 use crate::model::fit::{Medium, Phase, Prediction, Size, SizeUnit, Verdict};
 use crate::model::fits::Fit;
 use crate::model::format;
+use crate::model::label::Label;
 use crate::model::printable;
 use crate::model::units::real;
 
@@ -12,6 +13,11 @@ const LONGEST: usize = 1_000;
 const GIB: f64 = 1_073_741_824.0;
 /// Lengths of samples are advised in steps of this many tokens.
 const LENGTHS: u64 = 64;
+
+/// Whether a prediction is a least amount, because the job does not know what more the phase takes: it never fits for certain.
+pub(super) fn is_least(basis: &Label) -> bool {
+    basis.as_str().starts_with("at least")
+}
 
 /// The phase in words, with its size where that is known.
 pub(super) fn title(prediction: &Prediction) -> String {
@@ -26,6 +32,8 @@ pub(super) fn title(prediction: &Prediction) -> String {
     });
     let name = match prediction.phase {
         Phase::Optimizer => "the first optimizer step",
+        // A batch larger than all before can still come.
+        Phase::Step if prediction.basis.as_str().contains("so far") => "the largest step so far",
         Phase::Step => "the largest step",
         Phase::Evaluation => "evaluation",
         Phase::Generation => "generation",
@@ -80,14 +88,33 @@ fn shorter(length: u64, fits: impl Fn(u64) -> bool) -> Option<String> {
     Some(format!("{length} tokens do not fit, {} do", count * LENGTHS))
 }
 
-/// The limit of a cgroup, now `limit` bytes, with which `lacking` more fit, as its resource manager writes it.
+/// The largest errors of predictions on the host, as shares of the peak, by phase (docs/measurements/fit.md): a limit that is
+/// advised is above the prediction by as much.
+const fn error(phase: Phase) -> f64 {
+    match phase {
+        Phase::Optimizer => 0.065,
+        Phase::Step | Phase::Generation => 0.10,
+        Phase::Evaluation => 0.08,
+        Phase::Save => 0.12,
+    }
+}
+
+/// The limit of a cgroup, now `limit` bytes, with which `lacking` more fit, as its resource manager writes it: a multiple of
+/// 64 MiB below 2 GiB, of 256 MiB below 8 GiB, and of 1 GiB from there on.
 pub(super) fn sufficient(cgroup: &str, limit: f64, lacking: f64) -> String {
-    let (step, unit) = if limit >= 8.0 * GIB { (GIB, 'G') } else { (GIB / 1_024.0, 'M') };
-    let count = ((limit + lacking) / step).ceil();
+    let mib = GIB / 1_024.0;
+    let all = limit + lacking;
+    let step = match all {
+        large if large > 8.0 * GIB => GIB,
+        medium if medium > 2.0 * GIB => 256.0 * mib,
+        _ => 64.0 * mib,
+    };
+    let (unit, letter) = if step >= GIB { (GIB, 'G') } else { (mib, 'M') };
+    let count = (all / step).ceil() * step / unit;
     match cgroup {
-        slurm if slurm.contains("slurm") => format!("--mem={count}{unit} fits"),
-        pod if pod.contains("kubepods") => format!("limits.memory: {count}{unit}i fits"),
-        _ => format!("a memory limit of {count} {unit}iB fits"),
+        slurm if slurm.contains("slurm") => format!("--mem={count}{letter} fits"),
+        pod if pod.contains("kubepods") => format!("limits.memory: {count}{letter}i fits"),
+        _ => format!("a memory limit of {count} {letter}iB fits"),
     }
 }
 
@@ -112,6 +139,7 @@ pub(super) fn advice(
             parts.push(format!("it fits alone: PID {pid}{user} holds {} there", format::bytes(*held)));
         }
         parts.extend(prediction.size.as_ref().and_then(|size| fitting(size, prediction.medium, capacity)));
+        let most = most.max(peak * (1.0 + error(prediction.phase)));
         let limit = place.limit.filter(|_| elsewhere.is_some_and(|elsewhere| elsewhere >= most));
         parts.extend(limit.map(|limit| sufficient(place.subject.cgroup.as_str(), limit, most - capacity)));
     }
@@ -119,6 +147,16 @@ pub(super) fn advice(
         parts.push(format!("other workloads there predict {} more", format::bytes(foreign)));
     }
     parts.join("; ")
+}
+
+/// An amount that is compared with another one, so exactly that both differ.
+fn apart(amount: f64, other: f64) -> String {
+    let shown = format::bytes(amount);
+    if shown == format::bytes(other) && amount.round() != other.round() {
+        format::exact_bytes(amount)
+    } else {
+        shown
+    }
 }
 
 /// The place of a verdict.
@@ -182,20 +220,27 @@ pub(super) fn way_out(fit: &Fit) -> &'static str {
 pub(super) fn line<'f>(fits: impl Iterator<Item = &'f Fit>) -> String {
     let parts = fits.map(|fit| {
         let (title, place) = (&fit.title, of_place(fit));
-        let Some(peak) = fit.peak_bytes.map(|[peak, _]| format::bytes(peak)) else {
+        let Some([p50, p90]) = fit.peak_bytes else {
             return format!("{title} is unknown ({})", printable::escaped(fit.basis.as_str()));
         };
-        let Some(capacity) = fit.capacity_bytes.map(format::bytes) else {
-            return format!("{title} needs {peak}; what is free for it is not known");
+        let least = if is_least(&fit.basis) { "at least " } else { "" };
+        let Some(free) = fit.capacity_bytes else {
+            return format!("{title} needs {least}{}; what is free for it is not known", format::bytes(p50));
         };
+        // What is compared: that which may be too much where it may not fit.
+        let compared = if fit.verdict == Verdict::Tight { p90 } else { p50 };
+        let (peak, capacity) = (apart(compared, free), apart(free, compared));
         let more = more(&fit.advice);
         match fit.verdict {
             Verdict::Fits => format!("{title} fits ({peak} of {capacity}{place})"),
-            Verdict::Tight => format!("{title} may not fit ({peak} of {capacity}{place}{more})"),
-            Verdict::WillNotFit => {
-                format!("{title} needs {peak} and will not fit: {capacity} is available{place}{more}")
+            Verdict::Tight => {
+                let range = if p50 < p90 { format!("{} to {peak}", apart(p50, p90)) } else { peak };
+                format!("{title} may not fit ({range} of {capacity}{place}{more})")
             }
-            Verdict::Unknown => format!("{title} needs {peak}; whether it fits is not known"),
+            Verdict::WillNotFit => {
+                format!("{title} needs {least}{peak} and will not fit: {capacity} is available{place}{more}")
+            }
+            Verdict::Unknown => format!("{title} needs {least}{peak}; whether it fits is not known"),
         }
     });
     format::beginning(&parts.collect::<Vec<_>>().join("; "), LONGEST)
