@@ -46,6 +46,11 @@ const LEAST_OF_SHARED: f64 = 300.0;
 /// Seconds in which a program starts: shells and scripts that look up its interpreter exit.
 const BEGINNING: f64 = 10.0;
 
+/// Seconds after the start of its workload within which a process is the workload's program, and seconds after which any process
+/// is no step of a build: what it holds is its own, whatever else comes and goes in the workload.
+const FIRST: f64 = 30.0;
+const LONG_LIVED: f64 = 120.0;
+
 /// Tolerance, in seconds, of the start time that identifies a lifetime: it drifts with the host's clock.
 const SAME_LIFE: f64 = 5.0;
 
@@ -267,13 +272,17 @@ impl Subjects {
             self.followed
                 .insert(subject.clone(), TrackedSubject { born: at, life, ..TrackedSubject::default() });
         }
+        let is_process = !subject.pid.is_empty();
+        let workload = is_process.then(|| self.followed.get(&Subject::workload(&subject.workload))).flatten();
+        let started = workload.map_or(f64::NEG_INFINITY, |workload| workload.born);
         let followed = self.followed.get_mut(subject)?;
         if (followed.life - life).abs() > SAME_LIFE {
             *followed = TrackedSubject { born: at, life, ..TrackedSubject::default() };
         }
         followed.seen = at;
         followed.tracker.push(at, sample);
-        let is_shared = followed.is_shared(at, sharing);
+        let is_own = is_process && (followed.born - started <= FIRST || at - followed.born >= LONG_LIVED);
+        let is_shared = followed.is_shared(at, sharing) && !is_own;
         if at >= followed.due {
             followed.due = at + ((at - followed.born) * SHARE).clamp(OFTEN, SELDOM);
             let peaks = phase.as_ref().map(|(_, peaks)| peaks);

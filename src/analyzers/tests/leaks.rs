@@ -211,6 +211,42 @@ fn programs_that_come_and_go_do_not_leak_within_minutes() {
     assert_eq!(leaks(0, 5), 0);
 }
 
+#[test]
+fn helpers_that_come_and_go_delay_no_leak_of_the_program_of_a_job() {
+    // 2 MiB a second by the program that was there first, or by one that came later, while a helper exits in each second.
+    let stated = |born: u32| {
+        let mut analyzer = build(&leak::REGISTRATION);
+        (0..70).find(|second| {
+            let analysis = run(&mut *analyzer, *second, second + 1, |second, batch| {
+                let name: Label = "train".into();
+                let label = std::slice::from_ref(&name);
+                let anon = GIB + f64::from(second) * 2.0 * GIB / 1024.0 + noise(second) * GIB / 4096.0;
+                bytes(batch, &workload::metrics::RSS, label, anon);
+                bytes(batch, &workload::metrics::ANON, label, anon);
+                bytes(batch, &workload::metrics::SHMEM, label, 0.0);
+                batch.put(&workload::metrics::EXITED, label, Count(u64::from(second)));
+                batch.put(
+                    &workload::metrics::PROCESSES_BY_ACTIVITY,
+                    &[name.clone(), "running".into()],
+                    Count(3),
+                );
+                if second >= born {
+                    let process = [name, "77".into(), "python".into()];
+                    bytes(batch, &workload::metrics::PROCESS_RSS, &process, anon);
+                    bytes(batch, &workload::metrics::PROCESS_ANON, &process, anon);
+                    bytes(batch, &workload::metrics::PROCESS_SHMEM, &process, 0.0);
+                }
+            });
+            analysis
+                .findings
+                .iter()
+                .any(|found| found.state == LeakState::Leaking.label() && found.subject.pid.as_str() == "77")
+        })
+    };
+    assert!(stated(0).is_some());
+    assert_eq!(stated(40), None, "it can be one of the programs that come and go");
+}
+
 /// A rank whose allocator has reserved 60 GiB; its process has `outside` GiB beside it.
 fn rank_with(outside: impl Fn(u32) -> f64, seconds: u32) -> Analysis {
     run(&mut *build(&leak::REGISTRATION), 0, seconds, |second, batch| {

@@ -34,7 +34,7 @@ crate::metrics! {
     pub PROCESS_PEAK: Gauge<Bytes> = "memwarden_workload_process_peak_rss_bytes" {workload};
     /// Largest peak resident memory of the workload's processes that ended recently, each over its lifetime; exposed for sources.workload.exited_peak_hold, also after the workload ended, for at most 1,000 workloads.
     pub EXITED_PEAK: Gauge<Bytes> = "memwarden_workload_exited_process_peak_rss_bytes" {workload};
-    /// Processes of the workload that ended since the workload was first seen.
+    /// Processes of the workload that ended since the workload was first seen, without those of memwarden.
     pub EXITED: Counter<Count> = "memwarden_workload_processes_exited_total" {workload}.counting("{process}");
     /// Processes of the workload, by activity: active (used CPU since the last sample, runs, or waits for a disk) or idle.
     pub PROCESSES_BY_ACTIVITY: Gauge<Count> = "memwarden_workload_processes" {workload, activity}.counting("{process}");

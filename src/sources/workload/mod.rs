@@ -135,7 +135,8 @@ impl Workloads {
         for mut process in gone {
             let Some(member) = process.member.take() else { continue };
             if let Some(workload) = self.workload_table.watched_mut(process.assignment) {
-                workload.exited += 1;
+                // Helpers of memwarden, such as a worker that finds no driver, are not the job's.
+                workload.exited += u64::from(!process.is_memwarden());
                 if let Some(peak) = member.peak {
                     let payer = self.subordinates.owner(workload.facts.user);
                     self.exits.record(&workload.facts.name, payer, peak, at);

@@ -82,6 +82,11 @@ impl Seen {
         }
     }
 
+    /// Whether it calls itself a process of memwarden, which nothing but counts may depend on.
+    pub(super) fn is_memwarden(&self) -> bool {
+        self.comm.as_str() == "memwarden"
+    }
+
     /// Resident memory, the same in every metric of one sample: exact for members, an estimate for others.
     pub(super) fn rss(&self, row: &ProcessRow) -> Bytes {
         self.member.as_ref().map_or(row.rss, |member| member.rss(row))

@@ -264,3 +264,17 @@ fn a_workload_is_bound_to_the_nodes_that_some_process_of_it_may_use() {
     assert_eq!(bound(["1", "0-3"], "0-3"), "");
     assert_eq!(bound(["1", "1"], ""), "", "the nodes of the host are not known");
 }
+
+#[test]
+fn helpers_of_memwarden_are_no_exits_of_the_job() {
+    let mut host = Host::new(options());
+    host.add(&Process::new(10, "python").cgroup(JOB));
+    for pid in [11, 12] {
+        let name = if pid == 11 { "memwarden" } else { "nvidia-smi" };
+        host.add(&Process::new(pid, name).cgroup(JOB));
+        host.sample();
+        host.tree.end(pid);
+    }
+    let out = host.sample();
+    assert_eq!(value(&out, "memwarden_workload_processes_exited_total", &["slurm-7"]), Some(1.0));
+}
