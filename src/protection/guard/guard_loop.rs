@@ -397,6 +397,9 @@ impl GuardLoop {
         if enforced && transition.counts {
             self.journal.terminates(clock(), job.target, job.user);
         }
+        if transition.ask {
+            job.note_request(&roster);
+        }
         if enforced && transition.ask && target.ask.signal.is_some() {
             self.journal.requests_checkpoint(clock(), &roster);
         }

@@ -19,11 +19,15 @@ use self::verification::Verification;
 use super::input::{JobInput, JobNames, SampledReading, SamplerReadings};
 use super::journal::JobTransition;
 use crate::model::checkpoint::Checkpoints;
+use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::options::target::Victims;
 use crate::protection::plan::victim::{MOST, Roster};
 use crate::protection::policy::{Aged, Levels, Limits, Members, Observed, Reading, Resource, State};
+
+/// The processes of a request that are remembered; a job with more of them is never taken for one that was started again.
+const MOST_ASKED: usize = 32;
 
 /// The job in one slot.
 #[derive(Debug)]
@@ -51,6 +55,8 @@ pub(super) struct JobState {
     pub(super) nodes: NodeReadings,
     /// The checkpoint request of the incident.
     pub(super) checkpoint: CheckpointRequest,
+    /// The processes that the last checkpoint request could go to.
+    asked: [Option<ProcessKey>; MOST_ASKED],
     /// Whether its cgroup is frozen.
     pub(super) freeze: Freeze,
     /// The processes that the incident terminates.
@@ -83,6 +89,7 @@ impl JobState {
             cgroup: CgroupReadings::default(),
             nodes: NodeReadings::default(),
             checkpoint: CheckpointRequest::default(),
+            asked: [None; MOST_ASKED],
             freeze: Freeze::default(),
             verification: Verification::default(),
             pending: PendingSteps::new(),
@@ -107,6 +114,13 @@ impl JobState {
             self.cgroup.replace_process_meter(&mut input.processes);
         }
         (self.sampled, self.sampled_at) = (input.sampled, at);
+    }
+
+    /// Notes which processes a checkpoint is requested of.
+    pub(super) fn note_request(&mut self, roster: &Roster) {
+        let mut asked = roster.ask.iter().map(|asked| asked.key);
+        let all = [(); MOST_ASKED].map(|()| asked.next());
+        self.asked = if asked.next().is_some() { [None; MOST_ASKED] } else { all };
     }
 
     /// Reads the checkpoint states that the job's processes have reported over the job socket since the request.
@@ -185,6 +199,7 @@ impl JobState {
                 alert.map_or(Duration::ZERO, |alert| now.since(alert.at)),
             )),
             members: members.map(|members| Aged::of(Members { catching, ..members }, age)),
+            restarted: is_another(&self.asked, self.roster.ask.iter().map(|asked| asked.key)),
             ack: self.checkpoint.ack,
             alive: self.verification.alive,
             victims: self.verification.resident,
@@ -243,5 +258,30 @@ impl JobState {
         self.pending.clear();
         self.checkpoint = CheckpointRequest::default();
         self.verification.end();
+    }
+}
+
+/// Whether the job was started again since a request: it has processes, and none of those that were asked.
+fn is_another(asked: &[Option<ProcessKey>], now: impl Iterator<Item = ProcessKey>) -> bool {
+    let mut now = now.peekable();
+    asked.iter().any(Option::is_some) && now.peek().is_some() && !now.any(|key| asked.contains(&Some(key)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_another_when_none_of_those_that_were_asked_is_left() {
+        let key = |pid: &u32| ProcessKey { pid: *pid, start: 1 };
+        let another = |asked: &[u32], now: &[u32]| {
+            let asked: Vec<_> = asked.iter().map(key).map(Some).chain([None]).collect();
+            is_another(&asked, now.iter().map(key))
+        };
+        assert!(another(&[10, 2], &[11, 3]));
+        assert!(!another(&[10, 2], &[11, 2]), "one that was asked would be asked again");
+        assert!(!another(&[10, 2], &[]) && !another(&[], &[11]));
+        let again = ProcessKey { pid: 10, start: 2 };
+        assert!(is_another(&[Some(key(&10))], std::iter::once(again)), "its pid was used again");
     }
 }

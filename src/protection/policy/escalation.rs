@@ -149,6 +149,7 @@ impl Escalation {
 
     /// Evaluates one step, and makes at most one transition.
     pub fn step(&mut self, now: Timestamp, observed: &Observed, gate: Gate) -> Option<Transition> {
+        self.forget_request(observed);
         let mut judged = judge(&self.limits, observed, gate);
         hold(&mut self.pushed, judged.push.0 >= Some(Rung::Soft), now);
         hold(&mut self.back, judged.back, now);
@@ -177,6 +178,13 @@ impl Escalation {
             return None;
         }
         Some(self.go(now, observed, to, reason))
+    }
+
+    /// The time between two requests is that of one process: a job that was started again has not been asked.
+    const fn forget_request(&mut self, observed: &Observed) {
+        if observed.restarted {
+            self.asked = None;
+        }
     }
 
     /// Sets the conditions that depend on the state.
@@ -230,9 +238,10 @@ impl Escalation {
         match self.state {
             State::Ok | State::Warn => self.quiet(now, judged, empty),
             State::Soft => self.soft(now, judged, empty),
-            State::Checkpoint => self.checkpoint(now, observed, judged, empty),
+            // Those that were asked are gone.
+            State::Checkpoint => self.checkpoint(now, observed, judged, empty || observed.restarted),
             State::Term => self.term(now, observed, judged),
-            State::Cooldown => self.cooldown(now, judged, empty),
+            State::Cooldown => self.cooldown(now, judged, empty, observed.restarted),
             State::Disarmed | State::Blind | State::Kill | State::Verify => None,
         }
     }
@@ -333,8 +342,14 @@ impl Escalation {
         Some((State::Term, reason))
     }
 
-    fn cooldown(&self, now: Timestamp, judged: &Judged, empty: bool) -> Option<(State, Reason)> {
-        if now.since(self.since) < self.limits.cooldown {
+    fn cooldown(
+        &self,
+        now: Timestamp,
+        judged: &Judged,
+        empty: bool,
+        restarted: bool,
+    ) -> Option<(State, Reason)> {
+        if now.since(self.since) < self.limits.cooldown && !restarted {
             return None;
         }
         if self.held(now) && !empty {

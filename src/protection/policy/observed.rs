@@ -147,6 +147,8 @@ pub struct Observed {
     /// The processes that would be signalled. Their age is not limited, because each is identified again before a
     /// signal.
     pub members: Option<Aged<Members>>,
+    /// Whether the processes that the last checkpoint request went to have ended, and the job is others now: it was started again.
+    pub restarted: bool,
     /// The newest acknowledgement.
     pub ack: Option<Ack>,
     /// The memory that the end of the victims gives back to the host and to the limits above them, in bytes: what only they hold,

@@ -11,6 +11,7 @@ impl Escalation {
     /// Makes the transition to CHECKPOINT that something else than the own readings asks for. Absent where the policy does not allow
     /// it, or a checkpoint was requested shortly before.
     pub fn request(&mut self, now: Timestamp, observed: &Observed, reason: Reason) -> Option<Transition> {
+        self.forget_request(observed);
         let again = self.state == State::Checkpoint && self.outdated(now, observed);
         let quiet = matches!(self.state, State::Ok | State::Warn | State::Soft | State::Cooldown);
         if again && let Some(incident) = &mut self.incident {
@@ -53,6 +54,26 @@ mod tests {
     use super::super::super::tests::limits;
     use super::*;
     use crate::model::checkpoint::CheckpointState;
+
+    #[test]
+    fn a_job_that_was_started_again_is_asked_at_once() {
+        let mut escalation = Escalation::new(limits(), Timestamp::from_secs(1000));
+        let mut ask = |second, restarted| {
+            let observed = Observed { fit: true, restarted, ..Observed::default() };
+            escalation.request(Timestamp::from_secs(second), &observed, Reason::Prekill).map(|to| to.ask)
+        };
+        assert_eq!(ask(1000, false), Some(true));
+        assert_eq!(ask(1020, false), None);
+        // The incident of the processes before ends, as its step would.
+        escalation.incident = None;
+        escalation.state = State::Cooldown;
+        let mut ask = |second, restarted| {
+            let observed = Observed { fit: true, restarted, ..Observed::default() };
+            escalation.request(Timestamp::from_secs(second), &observed, Reason::Prekill).map(|to| to.ask)
+        };
+        assert_eq!(ask(1030, false), None, "less than request_interval ago");
+        assert_eq!(ask(1030, true), Some(true));
+    }
 
     #[test]
     fn a_checkpoint_after_which_the_job_has_run_on_is_requested_again() {

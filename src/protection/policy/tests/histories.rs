@@ -44,6 +44,7 @@ fn observed() -> impl Strategy<Value = Observed> {
     let steps = (busy, waits);
     ([reading(), reading()], forecast, any::<(bool, bool)>(), ack, members, alive, steps, fit, save).prop_map(
         |(readings, forecast, (leak, alert), ack, members, alive, steps, fit, save)| Observed {
+            restarted: false,
             readings: [readings[0], readings[1], None, None, None, None],
             absent: [false; 6],
             save: [save, save, None, None, None, None],
