@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import statistics
 import sys
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
@@ -215,7 +214,7 @@ class Plan:
         # Of each batch, the longest of its samples counts.
         quartiles = [(lengths[int(q * len(lengths))], texts[int(q ** (1 / samples) * len(texts))]) for q in (0.25, 0.5, 0.75)]
         rates = [length / max(1, characters) for length, characters in quartiles]
-        return round(texts[-1] * statistics.mean(rates)) if max(rates) <= ALIKE * min(rates) else None
+        return round(texts[-1] * sum(rates) / len(rates)) if max(rates) <= ALIKE * min(rates) else None
 
     def due_step(self, last: int) -> Optional[int]:
         return last + 1 if self._longest_first and last < 1 else None

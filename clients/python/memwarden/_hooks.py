@@ -8,7 +8,7 @@ import functools
 import gc
 import weakref
 import sys
-from typing import Any, Callable, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from ._base import _clock, _dtype, _guarded, _hide, _now, _number
 from ._layout import data_parallel, engine_of
@@ -17,6 +17,10 @@ from ._monitor import Monitor
 from ._process import _torch
 from ._tokens import _Tokens
 from ._trainers import save_by_trainers
+
+
+# Steps after which modules that the program has not called itself are followed no longer.
+LOOKED_AT = 8
 
 
 class _Hook:
@@ -52,6 +56,8 @@ class _Watch:
         self._within = 0
         self._tokens = _Tokens()
         self.followed: List[Any] = []
+        # The hooks of each of them, by its identity, while it is not known which of them are called by the program itself.
+        self._inner: Optional[Dict[int, Tuple[Any, List[Any]]]] = {}
         self.searches = 0
         # Whether the callback of a Trainer reports the steps: hooks only count then.
         self.only_counts = False
@@ -108,7 +114,8 @@ class _Watch:
     def after_step(self, optimizer: Any, *_: Any) -> None:
         self.monitor._phases.end("optimizer", self._optimizer, self._closures)
         self._optimizer = None
-        self.monitor._fit.after_step(optimizer)
+        if self.monitor._fit.batches.watches:
+            self.monitor._fit.after_step(optimizer)
         self.ran += 1
         # A call that raised has not reset it.
         self.depth = 0
@@ -136,6 +143,8 @@ class _Watch:
             self.monitor.step(number, tokens=tokens, samples=samples, learning_rate=self.learning_rate)
         if self.searches == 1:
             self._after_first(optimizer)
+        if self._inner and self.ran >= LOOKED_AT:
+            self._unfollow_inner()
 
     def take(self) -> Tuple[Optional[int], Optional[int]]:
         """The tokens and samples since the last call; None where none were counted."""
@@ -216,16 +225,31 @@ class _Watch:
 
     def follow(self, module: Any) -> None:
         """Counts the tokens and measures the forward pass of a module."""
-        module.register_forward_pre_hook(_Hook(self.before_forward), with_kwargs=True)
-        module.register_forward_hook(_Hook(self.after_forward))
+        before = module.register_forward_pre_hook(_Hook(self.before_forward), with_kwargs=True)
+        after = module.register_forward_hook(_Hook(self.after_forward))
         self.followed.append(weakref.ref(module))
+        if self._inner is not None:
+            self._inner[id(module)] = self.followed[-1], [before, after]
         self.fit.plan.model(module, lambda: list(self.fit.first_step.optimizers))
+
+    def _unfollow_inner(self) -> None:
+        """Parts of the model that are only called by others need no hooks, which cost time in each call. One with all the
+        parameters of the model is called by evaluations (that within DistributedDataParallel)."""
+        known, self._inner = self._inner or {}, None
+        modules = [(ref(), hooks) for ref, hooks in known.values()]
+        most = max((sum(1 for _ in each().parameters()) for each in self.followed if each() is not None), default=0)
+        for module, hooks in modules:
+            if module is not None and sum(1 for _ in module.parameters()) < most:
+                for hook in hooks:
+                    hook.remove()
 
     def before_forward(self, module: Any, inputs: Any, kwargs: Any) -> None:
         if _tracing():
             return
         try:
             self.depth += 1
+            if self.depth == 1 and self._inner:
+                self._inner.pop(id(module), None)
             if self.depth == 1 and module.training and _torch().is_grad_enabled():
                 self.calls += 1
                 if self.evaluates is not None:
@@ -248,7 +272,8 @@ class _Watch:
         if self.depth == 0 and self._forward is not None:
             begun, self._forward = self._forward, None
             self.monitor._phases.end("forward", begun)
-            self.fit.forward_ends(output)
+            if self.fit.batches.measuring:
+                self.fit.forward_ends(output)
 
     def _count(self, inputs: Any, kwargs: Any) -> Tuple[int, Optional[int]]:
         """Whole numbers in two dimensions are tokens, one sequence per row; other tensors only have samples.
@@ -262,18 +287,21 @@ class _Watch:
             given = inputs[0].get("input_ids")
         if given is None:
             given = next((each for each in (*inputs, *kwargs.values()) if hasattr(each, "is_floating_point")), None)
-        if given is None or not len(given.shape):
+        shape = () if given is None else given.shape
+        if not len(shape):
             return 0, None
-        self.samples += int(given.shape[0])
-        embedded = given is kwargs.get("inputs_embeds")
-        if len(given.shape) == 2 and not given.is_floating_point() or embedded and len(given.shape) == 3:
+        samples = int(shape[0])
+        self.samples += samples
+        embedded = len(shape) == 3 and given is kwargs.get("inputs_embeds")
+        if embedded or len(shape) == 2 and not given.is_floating_point():
+            length = int(shape[1])
             named = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], Mapping) else kwargs
-            self._tokens.add(int(given.shape[0]), int(given.shape[1]), named.get("attention_mask"))
+            self._tokens.add(samples, length, named.get("attention_mask"))
             facts = self.monitor._identity.facts
             if facts["sequence_length"] is None:
-                facts["sequence_length"] = int(given.shape[1])
-            return int(given.shape[0]), int(given.shape[1])
-        return int(given.shape[0]), None
+                facts["sequence_length"] = length
+            return samples, length
+        return samples, None
 
     # Backward and the loader have no hooks.
 
@@ -298,7 +326,7 @@ class _Watch:
                 phases.end(phase, begun)
                 if phase == "backward":
                     self._within -= 1
-                    if self._within == 0:
+                    if self._within == 0 and self.monitor._fit.batches.measuring:
                         self.monitor._fit.backward_ends()
 
         setattr(owner, name, wrapped)
@@ -364,12 +392,19 @@ def _untraced(hook: Callable[..., Any]) -> Callable[..., Any]:
     Optimizers break the graph themselves.
     """
 
-    def call(*args: Any) -> Any:
-        return hook(*args)
+    disabled = getattr(_torch(), "_disable_dynamo", lambda function: function)(lambda *args: hook(*args))
+    frames = getattr(getattr(getattr(_torch(), "_C", None), "_dynamo", None), "eval_frame", None)
+    callback = getattr(frames, "get_eval_frame_callback", None)
+    if callback is None:
+        return disabled  # type: ignore[no-any-return]
 
-    return getattr(_torch(), "_disable_dynamo", lambda function: function)(call)  # type: ignore[no-any-return]
+    def call(*args: Any) -> Any:
+        # Where nothing is compiled, there is nothing to keep away, which takes 2 us.
+        return hook(*args) if callback() is None else disabled(*args)
+
+    return call
 
 
 def _tracing() -> bool:
-    compiler = getattr(_torch(), "compiler", None)
-    return bool(compiler is not None and hasattr(compiler, "is_compiling") and compiler.is_compiling())
+    compiler = getattr(sys.modules["torch"], "compiler", None)
+    return compiler is not None and compiler.is_compiling()

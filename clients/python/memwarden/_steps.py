@@ -25,7 +25,8 @@ class _Steps:
         self.last = 0
         self.tokens: Optional[int] = None
         self.samples: Optional[int] = None
-        self.line = b""
+        # What the line of the last step that is wanted says; None before it.
+        self._said: Optional[Tuple[Any, ...]] = None
         self._skipped = self._nan = self._updates = 0
         self._ended: Optional[float] = None
         self._sent = float("-inf")
@@ -53,40 +54,45 @@ class _Steps:
         if seconds is None and self._ended is not None:
             seconds = now - self._ended
         self._ended = now
-        line = '{"type":"step","t":%.6f,"step":%d' % (_now(), number)
-        if seconds is not None:
-            line += ',"seconds":%.9g' % seconds
-        if self.tokens is not None:
-            line += ',"tokens":%d' % self.tokens
-        if self.samples is not None:
-            line += ',"samples":%d' % self.samples
-        finite = True
-        if loss is not None:
-            finite = loss - loss == 0.0
-            line += ',"loss":' + _real(loss)
-        # The protocol has no learning rate that is not finite.
-        if rate is not None and rate - rate == 0.0:
-            line += ',"learning_rate":%r' % rate
-        if grad_norm is not None:
-            finite = finite and grad_norm - grad_norm == 0.0
-            line += ',"grad_norm":' + _real(grad_norm)
         if skipped:
             self._skipped += 1
-        if not finite:
+        if not all(each is None or each - each == 0.0 for each in (loss, grad_norm)):
             self._nan += 1
-        session = self._session
-        line += ',"skipped":%d,"nan":%d,"dropped":%d}\n' % (self._skipped, self._nan, session.link.dropped)
         if self._wanted is None or self.wants(number):
-            self.line = encoded = line.encode()
+            # It is written when it is sent: a step that is held costs no text.
+            self._said = _now(), number, seconds, self.tokens, self.samples, loss, rate, grad_norm, self._skipped, self._nan
             self._held = now - self._sent < self._min_interval
             if not self._held:
                 self._sent = now
-                session.send_line(encoded)
+                self._session.send_line(self.line)
                 # The process group may be created in the first step.
                 if self._updates < 2:
                     self._updates += 1
                     self._identity.update()
         return number
+
+    @property
+    def line(self) -> bytes:
+        """The message of the last step that is wanted; empty before it."""
+        if self._said is None:
+            return b""
+        at, number, seconds, tokens, samples, loss, rate, grad_norm, skipped, nan = self._said
+        line = '{"type":"step","t":%.6f,"step":%d' % (at, number)
+        if seconds is not None:
+            line += ',"seconds":%.9g' % seconds
+        if tokens is not None:
+            line += ',"tokens":%d' % tokens
+        if samples is not None:
+            line += ',"samples":%d' % samples
+        if loss is not None:
+            line += ',"loss":' + _real(loss)
+        # The protocol has no learning rate that is not finite.
+        if rate is not None and rate - rate == 0.0:
+            line += ',"learning_rate":%r' % rate
+        if grad_norm is not None:
+            line += ',"grad_norm":' + _real(grad_norm)
+        line += ',"skipped":%d,"nan":%d,"dropped":%d}\n' % (skipped, nan, self._session.link.dropped)
+        return line.encode()
 
     def skip(self, total: Optional[int] = None) -> None:
         """A step was skipped because gradients overflowed; or so many have been, in total."""

@@ -5,7 +5,9 @@ import shutil
 import subprocess
 import sys
 
+import memwarden
 import pytest
+from memwarden import _hooks
 from conftest import CLIENT
 
 TRAIN = """
@@ -233,3 +235,26 @@ def test_a_framework_that_is_not_instrumented_is_named_once(python, tmp_path):
     for quiet in ("import importlib.util as u; u.find_spec('jax')", "import jax, torch", "import jax, memwarden as m; m.Monitor"):
         assert python(check, quiet, paths=[tmp_path, CLIENT]).strip() == "0", quiet
     assert python(check, "import jax", auto="0", paths=[tmp_path], fake=False).strip() == "0"
+
+
+def test_parts_of_the_model_that_only_it_calls_are_followed_no_longer(torch):
+    watch = _hooks._Watch(memwarden.Monitor(interval=0))
+    weights = {"a": torch.Tensor([0.0], (4, 4)), "b": torch.Tensor([0.0], (4, 4))}
+    part, inner = torch.nn.Module(a=weights["a"]), torch.nn.Module(**weights)
+    outer = torch.nn.Module(**weights)
+    removed = []
+
+    class Handle:
+        def __init__(self, name):
+            self.name = name
+
+        def remove(self):
+            removed.append(self.name)
+
+    for name, module in (("outer", outer), ("inner", inner), ("part", part)):
+        watch.followed.append(lambda module=module: module)
+        watch._inner[id(module)] = watch.followed[-1], [Handle(name)]
+    watch._inner.pop(id(outer))
+    watch._unfollow_inner()
+    # That with all parameters is called by evaluations.
+    assert removed == ["part"] and watch._inner is None
