@@ -129,7 +129,7 @@ pub(super) fn grown(recorder: &Recorder, resource: &Subject) -> String {
 }
 
 /// Writes what grows inside the programs whose workloads grow, as their clients counted last.
-fn inside(text: &mut String, all: &[(&Subject, &Growing)], recorder: &Recorder) {
+pub(super) fn inside(text: &mut String, all: &[(&Subject, &Growing)], recorder: &Recorder) {
     let mut known = BTreeSet::new();
     for event in recorder.last.job_events.iter().filter(|event| event.grown) {
         let grows = |(subject, growth): &(&Subject, &Growing)| {

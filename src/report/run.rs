@@ -97,6 +97,7 @@ pub(super) fn body(ended: &CommandEnd, recorder: &Recorder, page: Page) -> Body 
     for (subject, growth) in leaks.iter().filter(|(_, growth)| growth.known.grows()) {
         leak::explain(&mut details, subject, growth, recorder.last.unix_seconds, page);
     }
+    leak::inside(&mut details, &leaks, recorder);
     let alarm = leaks.iter().any(|(_, growth)| growth.known.leaks());
     let json = json!({
         "command": ended.command,

@@ -307,6 +307,9 @@ fn what_grows_inside_a_leaking_program_is_named() {
         body.details
     );
     assert!(!body.details.contains("other"), "{}", body.details);
+    // The report of `run` has it too.
+    let body = super::run::body(&CommandEnd::default(), &recorder, page);
+    assert_eq!(body.details.matches("rank 0, grew inside: type list").count(), 1, "{}", body.details);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 """What grows inside Python, for a process whose memory grows: types, tensors with a graph, figures, lines.
 
-The thread of the monitor counts objects when the memory has grown by GROWN bytes, at most every APART seconds, and compares
+The thread of the monitor counts objects when the memory has grown by GROWN bytes, at most every APART seconds (at first SOON), and compares
 the count with the one before. It gives up the interpreter after each slice of objects, and never counts again where one
 call of the garbage collector has taken LONGEST_CALL seconds.
 """
@@ -21,7 +21,9 @@ from ._process import _allocated, _read
 from ._session import _Session
 
 GROWN = 32 << 20
+# Seconds between two counts; between the first ones, so that a leak of 2 MiB a second is named in its first minute.
 APART = 60.0
+SOON, FIRST_COUNTS = 20.0, 4
 # Objects of one slice, which take about a millisecond, and the seconds between two slices.
 SLICE = 20000
 PAUSE = 0.0005
@@ -29,6 +31,8 @@ LONGEST_CALL = 0.1
 # One of so many objects is asked for its size. Elements of containers that are looked at for arrays and byte strings, which the
 # garbage collector does not know, and of one container; the bytes from which a byte string counts.
 SIZED, ELEMENTS, OF_ONE, LEAST_STRING = 64, 500000, 4096, 1024
+# Share of the growth below which what Python objects have grown by is not the reason.
+OF_PYTHON = 0.25
 # Items of a message for each kind.
 MOST_ITEMS = 6
 # Growth that is worth an item: objects, bytes of a line, and bytes of tensors of one shape, of which few may be large.
@@ -52,9 +56,12 @@ class _Evidence:
     def reset(self) -> None:
         self._size: Optional[int] = None
         self._last = float("-inf")
+        self._many = 0
         self._counts: Dict[str, Dict[str, int]] = {}
         # Bytes of what was counted, by its kind and its name.
         self._bytes: Dict[Tuple[str, str], int] = {}
+        # Whether the last count saw all that it looks for.
+        self._whole = True
         # Shapes of parameters.
         self._parameters: Set[str] = set()
         # Seconds that the longest part took without giving up the interpreter.
@@ -67,13 +74,17 @@ class _Evidence:
             return
         if self._size is None:
             self._size = size
-        if size - self._size < GROWN or now - self._last < APART:
+        apart = min(SOON, APART) if self._many < FIRST_COUNTS else APART
+        if size - self._size < GROWN or now - self._last < apart:
             return
-        seconds, before, bytes_before = now - self._last, self._counts, self._bytes
+        self._many += 1
+        grown, seconds, before, bytes_before = size - self._size, now - self._last, self._counts, self._bytes
         self._size, self._last = size, now
         self._counts = counts = self.count()
         items = _grown((before, bytes_before), (counts, self._bytes), self._parameters) if before else []
-        if items:
+        counted = sum(max(0, own - bytes_before.get(key, 0)) for key, own in self._bytes.items())
+        # No items: what has grown is no Python object, which is the answer for native code.
+        if items or before and self._whole and counted < OF_PYTHON * grown:
             self._session.send({"type": "evidence", "t": _now(), "seconds": seconds, "items": items}, keep=True)
 
     def count(self) -> Dict[str, Dict[str, int]]:
@@ -107,6 +118,7 @@ class _Evidence:
             del part
             self._note(begun)
             time.sleep(PAUSE)
+        self._whole = inner.whole
         for kind, (many, size) in sampled.items():
             self._bytes["type", _name(kind)] = kinds[kind] * size // many
         found = {"type": {_name(kind): many for kind, many in kinds.items()}}
@@ -163,6 +175,11 @@ class _Inner:
         self._seen: Set[int] = set()
         # By kind and name: how many, and their bytes.
         self.found: Dict[Tuple[str, str], Tuple[int, int]] = {}
+
+    @property
+    def whole(self) -> bool:
+        """Whether no limit was reached."""
+        return self._left > 0 and len(self._seen) < ELEMENTS
 
     def look(self, containers: List[Any]) -> None:
         looked = 0

@@ -287,7 +287,7 @@ class _Watch:
             given = inputs[0].get("input_ids")
         if given is None:
             given = next((each for each in (*inputs, *kwargs.values()) if hasattr(each, "is_floating_point")), None)
-        shape = () if given is None else given.shape
+        shape: Any = () if given is None else given.shape
         if not len(shape):
             return 0, None
         samples = int(shape[0])
@@ -407,4 +407,4 @@ def _untraced(hook: Callable[..., Any]) -> Callable[..., Any]:
 
 def _tracing() -> bool:
     compiler = getattr(sys.modules["torch"], "compiler", None)
-    return compiler is not None and compiler.is_compiling()
+    return bool(compiler is not None and compiler.is_compiling())

@@ -103,6 +103,25 @@ def test_few_large_tensors_are_sent(daemon, evidence, monkeypatch):
     assert message["items"] == [{"what": "tensor", "name": "fp32[1024, 1024]", "now": 9, "more": 6, "bytes": 9 << 22, "more_bytes": 6 << 22}]
 
 
+def test_growth_of_native_code_is_said_to_be_no_python_object(daemon, evidence):
+    evidence.grow()
+    evidence.grow()
+    (message,) = daemon.wait_for("evidence")
+    assert message["items"] == []
+
+
+def test_the_first_counts_are_near_each_other(monitor, monkeypatch):
+    found, size, clock, counted = _evidence._Evidence(monitor._session), iter(range(0, 10 << 30, 64 << 20)), [0.0], []
+    monkeypatch.setattr(_evidence, "_memory", lambda: next(size))
+    monkeypatch.setattr(_evidence, "_clock", lambda: clock[0])
+    found.count = lambda: counted.append(clock[0]) or {}
+    for second in range(300):
+        clock[0] = float(second)
+        if second % 10 == 0:
+            found.watch()
+    assert counted[:6] == [10.0, 30.0, 50.0, 70.0, 130.0, 190.0]
+
+
 def test_without_growth_nothing_is_counted(daemon, evidence, monkeypatch):
     monkeypatch.setattr(evidence, "count", None)
     for _ in range(10):

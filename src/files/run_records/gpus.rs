@@ -48,15 +48,15 @@ pub(crate) fn nvidia_smi(bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
             continue;
         }
         let cells: Vec<&str> = line.split(',').map(str::trim).collect();
-        let amounts = (cells.len() == columns.len())
-            .then(|| {
-                stamp::cell(cells[time]).ok_or_else(|| format!("{:?} is not a time", short(cells[time])))
-            })
-            .unwrap_or_else(|| Err(format!("{} cells, but the header has {}", cells.len(), columns.len())))
-            .and_then(|at| {
-                Ok((at, amount(cells[used])?, total.map(|total| amount(cells[total])).transpose()?))
-            });
-        let (at, used, limit) = match amounts {
+        let amounts = || {
+            if cells.len() != columns.len() {
+                return Err(format!("{} cells, but the header has {}", cells.len(), columns.len()));
+            }
+            let at = stamp::cell(cells[time]);
+            let at = at.ok_or_else(|| format!("{:?} is not a time", short(cells[time])))?;
+            Ok((at, amount(cells[used])?, total.map(|total| amount(cells[total])).transpose()?))
+        };
+        let (at, used, limit) = match amounts() {
             Ok(amounts) => amounts,
             Err(_) if lines.peek().is_none() && rows > 0 && cells.len() < columns.len() => {
                 remarks.push("the last line is incomplete, and was ignored".to_owned());

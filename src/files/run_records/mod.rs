@@ -136,14 +136,10 @@ impl Format {
         let cell = |name: &str| line.contains(name);
         // A row without its header begins with a time.
         let bare = cell(" MiB,") || line.ends_with(" MiB");
-        if cell("memory.used")
-            || cell("used_gpu_memory")
-            || cell("used_memory [")
-            || (bare && stamp::cell(line).is_some())
-        {
-            Some(Self::NvidiaSmi)
-        } else if line.starts_with('#') && line.split_whitespace().any(|word| word == "gpu" || word == "#gpu")
-        {
+        let csv = ["memory.used", "used_gpu_memory", "used_memory ["].iter().any(|name| cell(name));
+        let columns = line.strip_prefix('#').unwrap_or_default().trim_start();
+        let table = ["gpu ", "Date ", "Time "].iter().any(|name| columns.starts_with(name));
+        if csv || table || (bare && stamp::cell(line).is_some()) {
             Some(Self::NvidiaSmi)
         } else if cell("JobID") && cell("State") {
             Some(Self::Sacct)

@@ -500,9 +500,17 @@ fn damaged_files_of_other_tools_have_a_place() {
 
 #[test]
 fn files_of_other_kinds_are_not_these() {
-    for bytes in
-        [&b""[..], b"t_s,bytes\n0,1\n", b"0,1,2\n", b"{\"schema\": \"memwarden.report/1\"}", b"1 2 3\n"]
-    {
+    let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n";
+    assert!(crate::files::not_the_file(pointer).unwrap().contains("`git lfs pull`"));
+    assert_eq!(crate::files::not_the_file(b"version 1\n"), None);
+    for bytes in [
+        &b""[..],
+        b"# gpu_memory of a run\n0,1\n",
+        b"t_s,bytes\n0,1\n",
+        b"0,1,2\n",
+        b"{\"schema\": \"memwarden.report/1\"}",
+        b"1 2 3\n",
+    ] {
         assert_eq!(Format::of(bytes), None, "{}", String::from_utf8_lossy(bytes));
     }
 }

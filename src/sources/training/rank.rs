@@ -302,6 +302,9 @@ impl Rank {
                 named.push(format!("{} {}: {more} more{known}", text(&item.what), text(&item.name)));
             }
         }
+        if named.is_empty() && evidence.items.as_ref().is_some_and(Vec::is_empty) {
+            named.push("no Python object that was counted, so that native code holds it".to_owned());
+        }
         if named.is_empty() {
             return Ok(());
         }
