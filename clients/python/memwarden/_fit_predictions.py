@@ -133,6 +133,7 @@ class Predictions:
                 parts.append("%s on %s is not known (%s)" % (phase, where, message["basis"]))
                 continue
             about = "" if message["certainty"] == "exact" else "about "
+            about = "at least " if message["basis"].startswith("at least") else about
             parts.append("%s needs %s%s on %s" % (phase, about, _size(message["peak"]), where))
         return "; ".join(parts)
 
