@@ -20,7 +20,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("analyzers", &["model", "sources"]),
     ("engine", &["model", "config", "events", "history", "host", "sources", "analyzers"]),
     ("plot", &["model"]),
-    ("recording", &["model", "files", "host", "plot"]),
+    ("recording", &["model", "formats", "files", "host", "plot"]),
     ("protection/types", &["model"]),
     ("protection/policy", &["model", "protection/types"]),
     ("protection/options", &["model", "config", "protection/types", "protection/policy"]),

@@ -25,6 +25,7 @@ pub(crate) mod tensorboard;
 #[cfg(test)]
 mod tests;
 pub(crate) mod wandb;
+mod wandb_keys;
 
 /// Maximum number of series of a file; a node has fewer GPUs and processes.
 const MOST_SERIES: usize = 1024;

@@ -22,6 +22,7 @@ use prost::Message as _;
 use super::console::Console;
 use super::protobuf::{Fields, Malformed};
 use super::quantity::LARGEST;
+use super::wandb_keys::{COUNTS, Count, DEVICES, Of, labelled, name};
 use super::{RunRecord, RunRecordError, Samples};
 use crate::model::steps::Steps;
 use crate::model::units::{MIB, whole};
@@ -220,45 +221,20 @@ struct Found {
     name: String,
     exit_code: Option<i32>,
     /// Total memory of each GPU and of the host, as the client reported it.
-    totals: BTreeMap<Device, f64>,
+    totals: BTreeMap<Of, f64>,
     /// The same computed from a sample in bytes and in percent: the weight of the sample, and the total.
     computed: BTreeMap<Of, (f64, f64)>,
     /// Devices whose memory is recorded in percent.
     percent: BTreeMap<Of, Vec<(f64, f64)>>,
     /// The memory of the host that is available, by client.
     available: BTreeMap<Of, Vec<(f64, f64)>>,
+    /// Every device with a sample.
+    devices: BTreeSet<Of>,
     /// Keys of memory that are not read.
     unread: BTreeSet<String>,
     skipped: u64,
     remarks: Vec<String>,
 }
-
-/// A device by its kind and number; the host has neither.
-type Device = Option<(&'static str, u32)>;
-/// A device, or the host, and the label of the client that recorded it, empty where a run has one client.
-type Of = (Device, String);
-
-/// What a key of a device counts.
-#[derive(Clone, Copy)]
-enum Count {
-    Used,
-    Percent,
-    Total,
-}
-
-/// The kinds of devices, by the first word of their keys.
-const DEVICES: [(&str, &str); 2] = [("gpu.", "GPU"), ("tpu.", "TPU")];
-/// The last words of their keys, and bytes in one unit: `memoryUsed` and `memoryTotal` are those of a DCGM exporter.
-const COUNTS: [(&str, Count, f64); 8] = [
-    ("memoryAllocatedBytes", Count::Used, 1.0),
-    ("memoryUsageBytes", Count::Used, 1.0),
-    ("hbmCapacityUsage", Count::Used, 1.0),
-    ("memoryUsed", Count::Used, MIB),
-    ("memoryAllocated", Count::Percent, 1.0),
-    ("memoryUsage", Count::Percent, 1.0),
-    ("memoryTotal", Count::Total, MIB),
-    ("hbmCapacityTotal", Count::Total, 1.0),
-];
 
 /// The values of one device, or of the host, at one time.
 #[derive(Default)]
@@ -304,7 +280,7 @@ impl Found {
                 _ => continue,
             };
             #[expect(clippy::cast_precision_loss, reason = "an amount of memory")]
-            self.totals.insert(of, total as f64);
+            self.totals.insert((of, String::new()), total as f64);
         }
         Ok(())
     }
@@ -388,7 +364,7 @@ impl Found {
                         Count::Used => amounts.entry(of(device)).or_default().bytes = Some(value * unit),
                         Count::Percent => amounts.entry(of(device)).or_default().percent = Some(value),
                         Count::Total => {
-                            self.totals.entry(device).or_insert(value * unit);
+                            self.totals.entry(of(device)).or_insert(value * unit);
                         }
                     }
                 }
@@ -408,6 +384,7 @@ impl Found {
 
     fn amounts(&mut self, of: Of, at: f64, amounts: &Amounts) -> Result<(), RunRecordError> {
         let Amounts { bytes, percent } = *amounts;
+        self.devices.insert(of.clone());
         if let (Some(bytes), Some(percent)) = (bytes, percent) {
             // The larger the part, the less its rounding counts.
             let part = if of.0.is_some() { percent } else { 100.0 - percent };
@@ -427,7 +404,9 @@ impl Found {
 
     fn finish(mut self) -> Result<RunRecord, RunRecordError> {
         let total = |of: &Of| {
-            let known = self.totals.get(&of.0).copied().filter(|total| *total > 0.0);
+            // What the environment names is that of the client without a label, and of others where it is all that is known.
+            let known = self.totals.get(of).or_else(|| self.totals.get(&(of.0, String::new())));
+            let known = known.copied().filter(|total| *total > 0.0);
             let computed = self.computed.get(of).filter(|(part, _)| *part >= LEAST_PART);
             let computed = computed.map(|(_, total)| total.round());
             match (of.0, known, computed) {
@@ -456,12 +435,7 @@ impl Found {
             }
             self.samples.limit(&name(of), total);
         }
-        let labels: BTreeSet<&str> =
-            self.computed.keys().map(|(_, label)| label.as_str()).chain([""]).collect();
-        let known =
-            self.totals.keys().flat_map(|device| labels.iter().map(|label| (*device, (*label).to_owned())));
-        let devices: BTreeSet<Of> = self.computed.keys().cloned().chain(known).collect();
-        for of in devices.iter().filter(|of| of.0.is_some()) {
+        for of in self.devices.iter().filter(|of| of.0.is_some()) {
             if let Some(total) = total(of) {
                 self.samples.limit(&name(of), total);
             }
@@ -481,16 +455,6 @@ impl Found {
         let steps = self.steps.into_iter().find(Steps::is_known).unwrap_or_default();
         Ok(RunRecord { tool: "W&B", series, steps, ends, remarks: self.remarks })
     }
-}
-
-fn name((device, label): &Of) -> String {
-    let name = device.map(|(kind, number)| format!("memory of {kind} {number}"));
-    labelled(&name.unwrap_or_else(|| "memory of the host".to_owned()), label)
-}
-
-/// A name with the client of a run that has several.
-fn labelled(name: &str, label: &str) -> String {
-    if label.is_empty() { name.to_owned() } else { format!("{name} ({label})") }
 }
 
 /// Key and value of an item of the history; absent where the key is a path of several parts.
