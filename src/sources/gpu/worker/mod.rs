@@ -14,6 +14,7 @@ mod links;
 mod pace;
 mod peaks;
 mod problem;
+mod process_list;
 mod processes;
 mod raw;
 mod session;

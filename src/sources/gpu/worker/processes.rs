@@ -1,18 +1,15 @@
 //! The processes on one GPU: their memory and utilization.
 
 use nvml_wrapper::Device;
-use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::struct_wrappers::device::{ProcessInfo, ProcessUtilizationSample};
+use nvml_wrapper::struct_wrappers::device::ProcessUtilizationSample;
 
 use super::calls::call;
-use super::problem;
+use super::process_list::Entry;
 use super::sweep::SweepResult;
+use super::{problem, process_list};
 use crate::sources::gpu::field::Field;
 use crate::sources::gpu::protocol::{Process, Reason};
-
-/// Attempts to fetch a list of processes that grows between the calls for its length and its content.
-const ATTEMPTS: usize = 4;
 
 #[derive(Debug, Default)]
 pub(super) struct Processes {
@@ -24,17 +21,10 @@ impl Processes {
     /// The processes with their memory and utilization; nothing if the driver does not list them.
     pub(super) fn list(&mut self, device: &Device<'_>, found: &mut SweepResult) -> Option<Vec<Process>> {
         let mut listed: Vec<(ProcessInfoKey, Option<u64>)> = Vec::new();
-        let lists: [List; 3] = [
-            |device| call("nvmlDeviceGetComputeRunningProcesses_v3", || device.running_compute_processes()),
-            |device| call("nvmlDeviceGetGraphicsRunningProcesses_v3", || device.running_graphics_processes()),
-            |device| {
-                call("nvmlDeviceGetMPSComputeRunningProcesses_v3", || device.mps_running_compute_processes())
-            },
-        ];
         let mut refused = None;
         let mut answered = false;
-        for list in lists {
-            match patiently(|| list(device)) {
+        for versions in &process_list::LISTS {
+            match process_list::list(device, versions) {
                 Ok(processes) => {
                     answered = true;
                     merge(&mut listed, processes);
@@ -66,7 +56,7 @@ impl Processes {
         device: &Device<'_>,
         found: &mut SweepResult,
     ) -> Vec<ProcessUtilizationSample> {
-        let samples = match patiently(|| {
+        let samples = match process_list::attempts(|_| {
             call("nvmlDeviceGetProcessUtilization", || {
                 device.process_utilization_stats(self.utilization_seen)
             })
@@ -93,23 +83,16 @@ impl Processes {
     }
 }
 
-/// A call that lists processes of one kind.
-type List = fn(&Device<'_>) -> Result<Vec<ProcessInfo>, NvmlError>;
-
 /// A process on one instance: pid, GPU instance, compute instance.
 type ProcessInfoKey = (u32, Option<u32>, Option<u32>);
 
 /// Adds a list; a process that is in two lists has the same memory value in both.
-fn merge(listed: &mut Vec<(ProcessInfoKey, Option<u64>)>, processes: Vec<ProcessInfo>) {
+fn merge(listed: &mut Vec<(ProcessInfoKey, Option<u64>)>, processes: Vec<Entry>) {
     for process in processes {
-        let key = (process.pid, process.gpu_instance_id, process.compute_instance_id);
-        let memory = match process.used_gpu_memory {
-            UsedGpuMemory::Used(bytes) => Some(bytes),
-            UsedGpuMemory::Unavailable => None,
-        };
+        let key = (process.pid, process.gpu_instance, process.compute_instance);
         match listed.iter_mut().find(|known| known.0 == key) {
-            Some(known) => known.1 = known.1.max(memory),
-            None => listed.push((key, memory)),
+            Some(known) => known.1 = known.1.max(process.memory),
+            None => listed.push((key, process.memory)),
         }
     }
 }
@@ -140,28 +123,12 @@ fn by_pid(
     processes
 }
 
-/// Repeats a call in two steps whose result grew between them.
-fn patiently<T>(mut call: impl FnMut() -> Result<T, NvmlError>) -> Result<T, NvmlError> {
-    for _ in 1..ATTEMPTS {
-        match call() {
-            Err(NvmlError::InsufficientSize(_)) => {}
-            answer => return answer,
-        }
-    }
-    call()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn info(pid: u32, memory: Option<u64>, instance: Option<u32>) -> ProcessInfo {
-        ProcessInfo {
-            pid,
-            used_gpu_memory: memory.map_or(UsedGpuMemory::Unavailable, UsedGpuMemory::Used),
-            gpu_instance_id: instance,
-            compute_instance_id: None,
-        }
+    fn info(pid: u32, memory: Option<u64>, gpu_instance: Option<u32>) -> Entry {
+        Entry { pid, memory, gpu_instance, compute_instance: None }
     }
 
     #[test]
@@ -190,17 +157,5 @@ mod tests {
         };
         let expected = [process(1, Some(10), None), process(2, Some(11), Some(40)), process(3, None, None)];
         assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn a_list_that_grows_is_fetched_again_at_most_a_few_times() {
-        let mut calls = 0;
-        let answer = patiently(|| {
-            calls += 1;
-            if calls < 3 { Err(NvmlError::InsufficientSize(None)) } else { Ok(calls) }
-        });
-        assert!(matches!(answer, Ok(3)));
-        let endless: Result<(), _> = patiently(|| Err(NvmlError::InsufficientSize(None)));
-        assert!(matches!(endless, Err(NvmlError::InsufficientSize(None))));
     }
 }

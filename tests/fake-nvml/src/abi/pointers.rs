@@ -84,6 +84,11 @@ impl Out<u32> {
 pub(crate) struct OutArray<T>(*mut T);
 
 impl<T> OutArray<T> {
+    /// The same array, of other entries.
+    pub(crate) fn cast<U>(&self) -> OutArray<U> {
+        OutArray(self.0.cast())
+    }
+
     /// Whether the caller only queries the required length.
     pub(crate) fn is_null(&self) -> bool {
         self.0.is_null()

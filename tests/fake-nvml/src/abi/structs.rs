@@ -27,6 +27,8 @@ structs! {
     ProcessV1 { pid: u32, used_gpu_memory: u64, }
     /// `nvmlProcessInfo_v2_t`, also the struct of the `_v3` calls.
     ProcessV2 { pid: u32, used_gpu_memory: u64, gpu_instance: u32, compute_instance: u32, }
+    /// What the `_v3` calls write from driver 535.43.02 to 535.86.10.
+    ProcessV3 { pid: u32, used_gpu_memory: u64, gpu_instance: u32, compute_instance: u32, protected_memory: u64, }
     /// `nvmlProcessUtilizationSample_t`, in percent.
     ProcessSample { pid: u32, timestamp: u64, sm: u32, memory: u32, encoder: u32, decoder: u32, }
     /// `nvmlPciInfo_t` of `nvmlDeviceGetPciInfo_v3`.
@@ -107,6 +109,7 @@ mod tests {
         assert_eq!(version_word::<MarginV1>(1), 0x0100_0008);
         assert_eq!(size_of::<ProcessV1>(), 16);
         assert_eq!(size_of::<ProcessV2>(), 24);
+        assert_eq!(size_of::<ProcessV3>(), 32);
         assert_eq!(size_of::<ProcessSample>(), 32);
         assert_eq!(size_of::<PciV3>(), 68);
         assert_eq!(size_of::<PciV2>(), 52);

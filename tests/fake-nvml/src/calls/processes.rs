@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::device_calls;
-use crate::abi::{Answer, Code, Out, OutArray, ProcessSample, ProcessV1, ProcessV2};
+use crate::abi::{Answer, Code, Out, OutArray, ProcessSample, ProcessV1, ProcessV2, ProcessV3};
 use crate::clock;
 use crate::scenario::{Kind, Process};
 use crate::target::Target;
@@ -93,6 +93,20 @@ fn list<T>(
     infos.fill(table.into_iter().map(convert))
 }
 
+/// The calls of version 3, with the longer entries of the first drivers of R535.
+fn newest(target: &Target, kind: Kind, count: &Out<u32>, infos: &OutArray<ProcessV2>) -> Answer {
+    if !(535_043..=535_086).contains(&target.loaded.scenario.driver()) {
+        return list(target, kind, count, infos, |process| process);
+    }
+    list(target, kind, count, &infos.cast(), |process| ProcessV3 {
+        pid: process.pid,
+        used_gpu_memory: process.used_gpu_memory,
+        gpu_instance: process.gpu_instance,
+        compute_instance: process.compute_instance,
+        protected_memory: 701,
+    })
+}
+
 fn v1(process: ProcessV2) -> ProcessV1 {
     ProcessV1 { pid: process.pid, used_gpu_memory: process.used_gpu_memory }
 }
@@ -122,7 +136,7 @@ fn samples(target: &Target, since: u64) -> Vec<ProcessSample> {
 
 device_calls! {
     nvmlDeviceGetComputeRunningProcesses_v3(target, count: Out<u32>, infos: OutArray<ProcessV2>) {
-        list(&target, Kind::Compute, &count, &infos, |process| process)
+        newest(&target, Kind::Compute, &count, &infos)
     }
 
     nvmlDeviceGetComputeRunningProcesses_v2(target, count: Out<u32>, infos: OutArray<ProcessV2>) {
@@ -134,7 +148,7 @@ device_calls! {
     }
 
     nvmlDeviceGetGraphicsRunningProcesses_v3(target, count: Out<u32>, infos: OutArray<ProcessV2>) {
-        list(&target, Kind::Graphics, &count, &infos, |process| process)
+        newest(&target, Kind::Graphics, &count, &infos)
     }
 
     nvmlDeviceGetGraphicsRunningProcesses_v2(target, count: Out<u32>, infos: OutArray<ProcessV2>) {
@@ -146,7 +160,7 @@ device_calls! {
     }
 
     nvmlDeviceGetMPSComputeRunningProcesses_v3(target, count: Out<u32>, infos: OutArray<ProcessV2>) {
-        list(&target, Kind::Mps, &count, &infos, |process| process)
+        newest(&target, Kind::Mps, &count, &infos)
     }
 
     nvmlDeviceGetMPSComputeRunningProcesses_v2(target, count: Out<u32>, infos: OutArray<ProcessV2>) {

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-pub(crate) use device::Device;
+pub(crate) use device::{Architecture, Device};
 pub(crate) use faults::Xid;
 pub(crate) use links::{LinkErrors, NvLink, PciAddress};
 pub(crate) use occupants::{Instance, Kind, Process};
@@ -106,8 +106,13 @@ impl Scenario {
 
     /// Whether field ids 251 to 273 follow the numbering that driver 580.82 brought.
     pub(crate) fn renumbered_fields(&self) -> bool {
+        self.driver() >= 580_082
+    }
+
+    /// The first two numbers of the driver's version, the first in thousands.
+    pub(crate) fn driver(&self) -> u32 {
         let mut parts = self.driver_version.split('.').map(|part| part.parse().unwrap_or(0));
-        (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (580_u32, 82_u32)
+        parts.next().unwrap_or(0) * 1_000 + parts.next().unwrap_or(0)
     }
 }
 
