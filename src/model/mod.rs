@@ -5,6 +5,7 @@
 pub mod acknowledged;
 pub mod analyzer;
 pub mod attention;
+pub mod bounds;
 pub mod checkpoint;
 pub mod checksum;
 pub mod desc;

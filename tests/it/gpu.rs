@@ -259,6 +259,40 @@ mod tests {
     }
 
     #[test]
+    fn processes_are_listed_with_every_layout_of_a_driver() {
+        let processes: Vec<_> =
+            (1001..=1040).map(|pid| format!(r#"{{"pid": {pid}, "memory": {}}}"#, pid << 20)).collect();
+        let processes = processes.join(", ");
+        for (driver, missing) in
+            [("535.54.03", &[][..]), ("535.98", &[]), ("495.46", &["_v3"]), ("450.51.06", &["_v3", "_v2"])]
+        {
+            let list = "nvmlDeviceGetComputeRunningProcesses";
+            let returns: Vec<_> = missing.iter().map(|end| format!(r#""{list}{end}": 13"#)).collect();
+            let returns = returns.join(", ");
+            let mut node = Node::new(&format!(
+                r#"{{"driver_version": "{driver}", "devices": [{{"processes": [{processes}], "returns": {{{returns}}}}}]}}"#
+            ));
+            node.until(|node| node.value("memwarden_gpu_processes", &[]) == Some(40.0));
+            for pid in 1001..=1040_u32 {
+                let memory = node.value("memwarden_gpu_process_memory_bytes", &[("pid", &pid.to_string())]);
+                assert_eq!(memory, Some(f64::from(pid) * 1_048_576.0), "{driver}");
+            }
+            assert_eq!(node.value("memwarden_gpu_worker_restarts_total", &[]), Some(0.0));
+        }
+    }
+
+    #[test]
+    fn errors_of_links_are_read_by_the_ids_of_the_architecture() {
+        for architecture in ["ampere", "hopper"] {
+            let mut node = Node::new(&format!(
+                r#"{{"devices": [{{"architecture": "{architecture}", "nvlink": {{"links": 4, "errors": {{"replay": 3}}}}}}]}}"#
+            ));
+            let replays = [("gpu", "0"), ("error", "replay")];
+            node.until(|node| node.value("memwarden_gpu_nvlink_errors_total", &replays) == Some(12.0));
+        }
+    }
+
+    #[test]
     fn a_lost_gpu_is_reported_and_may_return() {
         let mut node = Node::new(TWO);
         node.until(|node| node.gpu_is("0", "ok"));

@@ -14,7 +14,7 @@ const SOON: Duration = Duration::from_secs(30);
 /// A GPU with a different value for everything, a partitioned one, and one that supports almost nothing. Values are
 /// constant, so that two readers at different times agree.
 const SCENARIO: &str = r#"{"driver_version": "580.95.05", "epoch": 1750000000, "devices": [
-  {"uuid": "GPU-rich", "pci": "00000000:1B:00.0", "serial": "1650123456789", "minor": 5,
+  {"uuid": "GPU-rich", "architecture": "ampere", "pci": "00000000:1B:00.0", "serial": "1650123456789", "minor": 5,
    "memory": {"total": 85520809984, "reserved": 600000000, "used": 42949672960},
    "bar1": {"total": 137438953472, "used": 4194304},
    "utilization": 97, "memory_utilization": 53, "encoder_utilization": 4, "decoder_utilization": 6,

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::host::fs::read_text;
+use crate::model::bounds::{DEGREES, JOULES, MEGAHERTZ, MEMORY, WATTS};
 use crate::model::units::{Bytes, Celsius, Count, Hertz, Joules, Ratio, Watts};
 
 /// Most entries of one folder that are looked at, except for the descriptors of a process.
@@ -73,9 +74,9 @@ impl<'r, R: Fn(&str)> Files<'r, R> {
         read_text(path)
     }
 
-    /// The number in a file of the card's folder, such as `device/gpu_busy_percent`.
-    pub fn number(&mut self, field: &'static str, file: &str) -> Option<u64> {
-        self.parsed(field, &self.card.join(file), |text| text.trim().parse().ok())
+    /// The number in a file of the card's folder, such as `device/gpu_busy_percent`, unless it is above `most`.
+    pub fn number(&mut self, field: &'static str, file: &str, most: u64) -> Option<u64> {
+        self.parsed(field, &self.card.join(file), |text| number(text, most))
     }
 
     /// A value of a file; what cannot be read is remembered.
@@ -111,28 +112,27 @@ impl<'r, R: Fn(&str)> Files<'r, R> {
     }
 
     pub fn bytes(&mut self, field: &'static str, file: &str) -> Option<Bytes> {
-        self.number(field, file).map(Bytes::new)
+        self.number(field, file, MEMORY).map(Bytes::new)
     }
 
     /// A share that the file has in percent; nothing above 100.
     pub fn percent(&mut self, field: &'static str, file: &str) -> Option<Ratio> {
         let path = self.card.join(file);
-        self.parsed(field, &path, |text| {
-            let percent = text.trim().parse().ok().filter(|percent: &u64| *percent <= 100)?;
-            Bytes::new(percent).share_of(Bytes::new(100))
-        })
+        self.parsed(field, &path, |text| Bytes::new(number(text, 100)?).share_of(Bytes::new(100)))
     }
 
     /// A frequency that the file has in MHz.
     pub fn megahertz(&mut self, field: &'static str, file: &str) -> Option<Hertz> {
-        self.number(field, file).and_then(|megahertz| Hertz::new(float(megahertz) * 1e6))
+        self.number(field, file, MEGAHERTZ).and_then(|megahertz| Hertz::new(float(megahertz) * 1e6))
     }
 
     /// A temperature, from the first sensor of hwmon that has one of these labels.
     pub fn temperature(&mut self, field: &'static str, labels: &[&str]) -> Option<Celsius> {
         let file = self.labelled(field, "temp", labels)?;
         // In thousandths of a degree; below zero is possible.
-        let parse = |text: &str| text.trim().parse::<i32>().ok();
+        let most = i64::try_from(DEGREES * 1_000).unwrap_or(i64::MAX);
+        let parse =
+            |text: &str| text.trim().parse::<i32>().ok().filter(|degrees| i64::from(*degrees).abs() <= most);
         let value = self.parsed(field, &file, parse);
         value.and_then(|thousandths| Celsius::new(f64::from(thousandths) / 1e3))
     }
@@ -140,19 +140,19 @@ impl<'r, R: Fn(&str)> Files<'r, R> {
     /// A frequency, from the first sensor of hwmon that has one of these labels, in hertz.
     pub fn frequency(&mut self, field: &'static str, labels: &[&str]) -> Option<Hertz> {
         let file = self.labelled(field, "freq", labels)?;
-        let value = self.parsed(field, &file, |text| text.trim().parse().ok());
+        let value = self.parsed(field, &file, |text| number(text, MEGAHERTZ * 1_000_000));
         value.and_then(|hertz| Hertz::new(float(hertz)))
     }
 
     /// A power, from the first of these files of hwmon that exists, in microwatts; nothing for 0 where that means none.
     pub fn power(&mut self, field: &'static str, files: &[&str], zero: bool) -> Option<Watts> {
-        let micro = self.sensor(field, files).filter(|micro| zero || *micro > 0)?;
+        let micro = self.sensor(field, files, WATTS * 1_000_000).filter(|micro| zero || *micro > 0)?;
         Watts::new(float(micro) / 1e6)
     }
 
     /// An energy in microjoules.
     pub fn energy(&mut self, field: &'static str, file: &str) -> Option<Joules> {
-        self.sensor(field, &[file]).and_then(|micro| Joules::new(float(micro) / 1e6))
+        self.sensor(field, &[file], JOULES * 1_000_000).and_then(|micro| Joules::new(float(micro) / 1e6))
     }
 
     /// Records that a value does not exist.
@@ -160,7 +160,7 @@ impl<'r, R: Fn(&str)> Files<'r, R> {
         self.refused.push(Refused { field, status: "unsupported", code: 0 });
     }
 
-    fn sensor(&mut self, field: &'static str, files: &[&str]) -> Option<u64> {
+    fn sensor(&mut self, field: &'static str, files: &[&str], most: u64) -> Option<u64> {
         let found = files.iter().find_map(|file| {
             let path = self.hwmon.as_ref()?.join(file);
             match self.text(&path) {
@@ -169,7 +169,7 @@ impl<'r, R: Fn(&str)> Files<'r, R> {
             }
         });
         match found {
-            Some(read) => self.value(field, read, |text| text.trim().parse().ok()),
+            Some(read) => self.value(field, read, |text| number(text, most)),
             None => {
                 self.unsupported(field);
                 None
@@ -208,6 +208,10 @@ impl<'r, R: Fn(&str)> Files<'r, R> {
         let code = error.raw_os_error().and_then(|code| u32::try_from(code).ok()).unwrap_or(0);
         self.refused.push(Refused { field, status, code });
     }
+}
+
+fn number(text: &str, most: u64) -> Option<u64> {
+    text.trim().parse().ok().filter(|number| *number <= most)
 }
 
 /// Exact to 2^53.

@@ -22,6 +22,7 @@ use self::vendor::Vendor;
 use self::watch::{DeviceState, Sample, Setup, Shared};
 use crate::host::apart;
 use crate::host::background::Background;
+use crate::model::bounds::MEMORY;
 use crate::model::facts::{GpuMemory, GpuProcess};
 use crate::model::label::Label;
 use crate::model::lock::lock;
@@ -163,8 +164,16 @@ fn values(labels: &[Label; 2], sample: &Arc<Sample>, out: &mut Batch) {
         out.facts.gpus_of_host_memory.push(uuid.clone());
         out.facts.host_memory_is_pool = true;
     }
-    let free = memory_total.zip(memory_used).filter(|(total, used)| used <= total);
-    let free = free.map(|(total, used)| total.saturating_sub(used));
+    if memory_total.zip(memory_used).is_some_and(|(total, used)| total == Bytes::ZERO || used > total) {
+        // Which of them is wrong is not known.
+        (memory_total, memory_used) = (None, None);
+        out.put(
+            &m::FIELD_STATUS,
+            &[index.clone(), uuid.clone(), "memory_used".into(), "implausible".into(), 0.into()],
+            Flag(true),
+        );
+    }
+    let free = memory_total.zip(memory_used).map(|(total, used)| total.saturating_sub(used));
     out.put_some(&m::MEMORY_TOTAL, labels, memory_total);
     out.put_some(&m::MEMORY_USED, labels, memory_used);
     out.put_some(&m::MEMORY_USED_PEAK, labels, memory_used);
@@ -197,7 +206,7 @@ fn values(labels: &[Label; 2], sample: &Arc<Sample>, out: &mut Batch) {
     let mut attributed = Bytes::ZERO;
     for usage in &usages.processes {
         let labels = [index.clone(), uuid.clone(), usage.pid.into()];
-        let memory = usage.memory.map(Bytes::new);
+        let memory = usage.memory.filter(|memory| *memory <= MEMORY).map(Bytes::new);
         attributed = attributed.saturating_add(memory.unwrap_or(Bytes::ZERO));
         out.put_some(&m::PROCESS_MEMORY, &labels, memory);
         out.put_some(&m::PROCESS_SM, &labels, usage.busy);

@@ -255,9 +255,7 @@ fn what_a_gpu_does_not_have_is_absent_with_the_reason() {
         expect![[r#"
             status{gpu="card0",uuid="drm-card0",status="ok"} 1
             info{gpu="card0",uuid="drm-card0",name="amd",vendor="amd"} 1
-            memory_total_bytes{gpu="card0",uuid="drm-card0"} 1000
-            memory_used_bytes{gpu="card0",uuid="drm-card0"} 2000
-            memory_used_peak_bytes{gpu="card0",uuid="drm-card0"} 2000
+            field_status{gpu="card0",uuid="drm-card0",field="memory_used",status="implausible",code="0"} 1
             field_status{gpu="card0",uuid="drm-card0",field="ecc",status="unsupported",code="2"} 1
             field_status{gpu="card0",uuid="drm-card0",field="gtt_total",status="unsupported",code="2"} 1
             field_status{gpu="card0",uuid="drm-card0",field="gtt_used",status="unsupported",code="2"} 1
@@ -270,11 +268,51 @@ fn what_a_gpu_does_not_have_is_absent_with_the_reason() {
             field_status{gpu="card0",uuid="drm-card0",field="clock_graphics",status="unsupported",code="0"} 1
             field_status{gpu="card0",uuid="drm-card0",field="clock_memory",status="unsupported",code="0"} 1
             field_status{gpu="card0",uuid="drm-card0",field="pcie_replays",status="unsupported",code="2"} 1
-            memory_unattributed_bytes{gpu="card0",uuid="drm-card0"} 2000
         "#]],
     );
-    // More used than there is: the free memory is unknown, and so is the level that protection reads.
+    // More used than there is: the memory is unknown, and so is the level that protection reads.
     assert!(facts.gpu_memory.is_empty());
+}
+
+#[test]
+fn values_of_a_gpu_that_cannot_be_are_absent() {
+    let root = tree("amd.txt");
+    let all = u64::MAX.to_string();
+    let degrees = i32::MAX.to_string();
+    for (file, text) in [
+        ("mem_info_vram_total", &all),
+        ("mem_info_vram_used", &all),
+        ("mem_info_gtt_total", &all),
+        ("mem_info_gtt_used", &all),
+        ("gpu_busy_percent", &all),
+        ("mem_busy_percent", &all),
+        ("pcie_replay_count", &all),
+        ("temp", &degrees),
+        ("power", &all),
+        ("freq", &all),
+    ] {
+        let device = root.path().join("sys/class/drm/card0/device/").canonicalize().unwrap();
+        let inputs = |folder: &Path| -> Vec<_> {
+            let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+            entries.map(|entry| entry.unwrap().path()).collect()
+        };
+        let sensors = inputs(&device.join("hwmon")).into_iter().flat_map(|folder| inputs(&folder));
+        for path in sensors.chain([device.join(file)]) {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let is_sensor = name.starts_with(file) && !name.ends_with("label");
+            if path.is_file() && is_sensor {
+                std::fs::write(path, text).unwrap();
+            }
+        }
+    }
+    let mut out = Batch::new();
+    read(&root, &[], &mut out);
+    let shown = shown(out.families());
+    for name in ["_bytes", "_ratio", "celsius", "watts", "hertz", "pcie"] {
+        let is_value = |line: &&str| line.split('{').next().unwrap().contains(name);
+        assert_eq!(shown.lines().find(is_value), None);
+    }
+    assert!(shown.contains(r#"field="power",status="implausible""#), "{shown}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::field::Field;
 use super::metrics as m;
 use super::parts;
-use super::protocol::{Process, Reason, Refusal, Sample};
+use super::protocol::{Reason, Refusal, Sample};
 use super::state::Gpu;
 use crate::model::desc::Metric;
 use crate::model::facts::{GpuMemory, GpuProcess};
@@ -27,29 +27,14 @@ const THROTTLE_REASONS: [(u64, &str); 9] = [
 /// The modes of `nvmlGpuVirtualizationMode_t` (nvml.h).
 const VIRTUALIZATION_MODES: [&str; 5] = ["none", "passthrough", "vgpu", "host_vgpu", "host_vsga"];
 
-/// The fields that NVML reports in percent.
-const PERCENT: [Field; 4] =
-    [Field::Utilization, Field::MemoryUtilization, Field::EncoderUtilization, Field::DecoderUtilization];
-
-/// The call succeeded but returned an impossible value.
-const IMPLAUSIBLE: Refusal = Refusal { reason: Reason::Implausible, code: 0 };
-
 /// Puts the values of the GPU's newest sample.
 pub fn values(gpu: &Gpu, sample: &Sample, out: &mut Batch) {
     let mut put = Put { gpu, out };
     for (field, value) in &sample.values {
         put.field(*field, *value);
-        if PERCENT.contains(field) && percent(*value).is_none() {
-            put.refusal(*field, IMPLAUSIBLE);
-        }
     }
     for (field, refusal) in &sample.refused {
         put.refusal(*field, *refusal);
-    }
-    let utilization = |process: &Process| [process.sm, process.encoder, process.decoder];
-    let mut shares = sample.processes.iter().flatten().flat_map(utilization).flatten();
-    if shares.any(|share| percent(share.into()).is_none()) {
-        put.refusal(Field::ProcessUtilization, IMPLAUSIBLE);
     }
     let memory = value(sample, Field::MemoryUsed).zip(value(sample, Field::MemoryFree));
     out.facts.gpu_memory.extend(memory.map(|(used, free)| GpuMemory {
@@ -131,11 +116,7 @@ fn processes(gpu: &Gpu, sample: &Sample, out: &mut Batch) {
     out.put_some(&m::MEMORY_UNATTRIBUTED, &gpu.labels, unattributed);
 }
 
-/// Nothing above 100 percent, which is an invalid reading.
 pub(super) fn percent(value: u64) -> Option<Ratio> {
-    if value > 100 {
-        return None;
-    }
     Bytes::new(value).share_of(Bytes::new(100))
 }
 

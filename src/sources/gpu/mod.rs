@@ -10,6 +10,7 @@ pub mod keeper;
 pub mod metrics;
 pub mod options;
 mod parts;
+mod plausible;
 pub mod protocol;
 pub mod report;
 pub mod state;

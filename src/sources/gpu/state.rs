@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::plausible;
 use super::protocol::{
     Identity, Lasting, Line, MOST_GPUS, Reason, Refusal, Sample, State, Status, Trouble, Xid,
 };
@@ -389,8 +390,9 @@ impl World {
         true
     }
 
-    fn sampled(&mut self, at: Timestamp, sample: Sample) -> bool {
+    fn sampled(&mut self, at: Timestamp, mut sample: Sample) -> bool {
         let Some(gpu) = self.gpu(sample.gpu) else { return false };
+        plausible::check(&mut sample);
         for (field, value) in &sample.values {
             match field {
                 super::field::Field::PcieSent => gpu.pcie_sent.feed(*value),

@@ -63,7 +63,9 @@ fn read(files: &mut Files<'_, Report<'_>>) -> Values {
         energy: None,
         clock: files.frequency("clock_graphics", &["sclk"]),
         memory_clock: files.frequency("clock_memory", &["mclk"]),
-        pcie_replays: files.number("pcie_replays", "device/pcie_replay_count").map(Count),
+        pcie_replays: files
+            .number("pcie_replays", "device/pcie_replay_count", u64::from(u32::MAX) - 1)
+            .map(Count),
         ecc_corrected: errors.map(|(corrected, _)| Count(corrected)),
         ecc_uncorrected: errors.map(|(_, uncorrected)| Count(uncorrected)),
     }

@@ -223,6 +223,54 @@ fn shares_above_one_are_absent() {
 }
 
 #[test]
+fn values_that_cannot_be_are_absent_with_a_reason() {
+    let mut world = world();
+    let numbered = Field::ALL.into_iter().filter(|field| field.most() > 0);
+    let values: Vec<_> = numbered.clone().map(|field| (field, u64::MAX)).collect();
+    take(&mut world, 1, sample(&values, Some(vec![process(7, Some(18 << 50))])));
+    let mut batch = Batch::new();
+    put(&world, Timestamp::from_secs(1), SECOND, true, &mut batch).unwrap();
+    let other = ["_info", "_status", "_age_", "_up", "restarts", "workers", "worker_", "newest_xid", "_gpus"];
+    for family in batch.families() {
+        let name = family.desc.name;
+        let is_value =
+            !other.iter().any(|other| name.contains(other)) && name != metrics::PROCESSES.desc.name;
+        assert!(!is_value || family.points.is_empty(), "{name}: {:?}", family.points);
+        if name == "memwarden_gpu_field_status" {
+            assert_eq!(family.points.len(), numbered.clone().count() + 1);
+        }
+    }
+    assert_eq!(batch.facts.gpu_memory, []);
+    assert_eq!(batch.facts.gpu_processes[0].memory, None);
+}
+
+#[test]
+fn memory_that_contradicts_its_total_is_absent() {
+    for values in [
+        [(Field::MemoryTotal, 0), (Field::MemoryUsed, 0), (Field::MemoryFree, 0)],
+        [(Field::MemoryTotal, 80), (Field::MemoryUsed, 81), (Field::MemoryFree, 1)],
+        [(Field::MemoryTotal, 80), (Field::MemoryUsed, 1), (Field::MemoryFree, 81)],
+    ] {
+        let mut world = world();
+        let memory = Memory { total: 80, used: 81, free: 0, reserved: None };
+        let instances = vec![Instance { uuid: "MIG-b".into(), memory: Some(memory), ..Instance::default() }];
+        let polled = Some(Polled { used: u64::MAX, reads: 1 });
+        let sample = Sample { values: values.to_vec(), instances, polled, ..Sample::default() };
+        take(&mut world, 1, Line::Sample(Box::new(sample)));
+        check(
+            &world,
+            1,
+            "gpu_m",
+            expect![[r#"
+                memwarden_gpu_memory_polls_total gpu=0,uuid=GPU-a 1
+                memwarden_gpu_mig_info gpu=0,uuid=MIG-b,gpu_instance=,compute_instance=,parent=GPU-a,name= 1
+                ok
+            "#]],
+        );
+    }
+}
+
+#[test]
 fn an_instance_names_its_parent() {
     let mut world = world();
     let memory = Some(Memory { total: 100, used: 60, free: 40, reserved: None });

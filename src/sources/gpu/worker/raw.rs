@@ -27,7 +27,7 @@ pub(super) fn shutdown(nvml: &Nvml) -> Result<(), NvmlError> {
 /// The scope with which a field value is of the whole GPU.
 pub(super) const fn whole(id: u32) -> u32 {
     // Only link fields read the scope; the driver refuses it for none of the others.
-    if matches!(id, 138..=141) { ALL } else { 0 }
+    if matches!(id, 138..=141 | 161..=163) { ALL } else { 0 }
 }
 
 /// Reads field values by id and scope; each has its own result.

@@ -1,7 +1,8 @@
 //! Reads all values of a GPU once.
 
+use std::cell::OnceCell;
+
 use nvml_wrapper::Device;
-use nvml_wrapper::FieldIdScheme;
 use nvml_wrapper::enum_wrappers::device::{
     Clock, EccCounter, MemoryError, TemperatureSensor, TemperatureThreshold,
 };
@@ -42,9 +43,23 @@ const FIELDS: [(u32, Field); 17] = [
     (79, Field::ThrottledReliability),
 ];
 
-/// Fields whose id depends on the driver: from 251 before 580.82, from 269 since then.
+/// Errors over all links: fields by id that Hopper and newer GPUs refuse, and those that Ampere and newer ones have.
+const LINK_ERRORS: [(u32, Field); 3] =
+    [(161, Field::NvlinkReplay), (162, Field::NvlinkRecovery), (163, Field::NvlinkCrcFlit)];
+
+/// Fields whose ids depend on the driver: [`renumbered`].
 const RENUMBERED: [Field; 3] =
     [Field::ThrottledSwThermal, Field::ThrottledHwThermal, Field::ThrottledHwPowerBrake];
+
+/// The first id of [`RENUMBERED`]. Before 575, the ids from 251 on are settings of power smoothing (nvml.h of R570).
+fn renumbered(driver: &str) -> Option<u32> {
+    let mut parts = driver.split('.').map(|part| part.parse::<u32>().ok());
+    match (parts.next()??, parts.next()??) {
+        (..575, _) => None,
+        (..580, _) | (580, ..82) => Some(251),
+        _ => Some(269),
+    }
+}
 
 /// Field values by id that change rarely.
 const SLOW_FIELDS: [(u32, Field); 6] = [
@@ -130,6 +145,7 @@ pub(super) struct Sweeper {
     gpm: Option<Gpm>,
     /// The links, where they are requested.
     links: Option<Vec<Link>>,
+    renumbered: OnceCell<Option<u32>>,
 }
 
 impl Sweeper {
@@ -142,6 +158,7 @@ impl Sweeper {
             slow: SweepResult::default(),
             gpm: options.gpm.then(Gpm::default),
             links: options.nvlink_links.then(Vec::new),
+            renumbered: OnceCell::new(),
         }
     }
 
@@ -227,11 +244,29 @@ impl Sweeper {
             device.current_throttle_reasons().map(|reasons| reasons.bits())
         });
         if self.field_values && found.fatal.is_none() {
-            let first = match device.nvml().field_id_scheme() {
-                FieldIdScheme::V12 => 251,
-                FieldIdScheme::V13Update1 => 269,
-            };
-            let ids: Vec<_> = FIELDS.into_iter().chain((first..).zip(RENUMBERED)).collect();
+            let first = *self.renumbered.get_or_init(|| {
+                let driver = call("nvmlSystemGetDriverVersion", || device.nvml().sys_driver_version());
+                driver.ok().and_then(|driver| renumbered(&driver))
+            });
+            if first.is_none() {
+                let refusal = problem::refusal(NvmlError::NotSupported);
+                RENUMBERED.into_iter().for_each(|field| found.refuse(field, refusal));
+            }
+            let renumbered = first.into_iter().flat_map(|first| (first..).zip(RENUMBERED));
+            let ids: Vec<_> = FIELDS.into_iter().chain(renumbered).collect();
+            numbered(device, &ids, found);
+            self.link_errors(device, found);
+        }
+    }
+
+    /// Reads the errors of the links by their newer ids where the older ones are refused.
+    fn link_errors(&self, device: &Device<'_>, found: &mut SweepResult) {
+        let has_links =
+            self.slow.values.iter().any(|(field, links)| *field == Field::NvlinkActive && *links > 0);
+        let mut ids = LINK_ERRORS.to_vec();
+        ids.retain(|(_, field)| found.refused.iter().any(|(refused, _)| refused == field));
+        if has_links && !ids.is_empty() {
+            found.refused.retain(|(refused, _)| !ids.iter().any(|(_, field)| field == refused));
             numbered(device, &ids, found);
         }
     }
@@ -361,4 +396,25 @@ fn instances(device: &Device<'_>, found: &mut SweepResult) -> Vec<Instance> {
         }
     }
     instances
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ids_of_throttle_times_follow_the_driver() {
+        for (driver, first) in [
+            ("470.256.02", None),
+            ("570.133.20", None),
+            ("575.57.08", Some(251)),
+            ("580.65.06", Some(251)),
+            ("580.82.07", Some(269)),
+            ("590.48.01", Some(269)),
+            ("615.10", Some(269)),
+            ("", None),
+        ] {
+            assert_eq!(renumbered(driver), first, "{driver}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use super::nvlink::{active_link, link};
 use super::reliability::{counting, total};
 use crate::abi::{Code, FieldValue, OutArray};
 use crate::clock;
-use crate::scenario::NvLink;
+use crate::scenario::{Architecture, NvLink};
 use crate::target::Target;
 use crate::value::Value;
 
@@ -144,15 +144,25 @@ fn link_health(target: &Target, id: u32, scope: u32) -> Result<Typed, Code> {
     let nvlink = link(target, 0)?;
     let errors = &nvlink.errors;
     let sum = |value: &Value| long(target.at::<u64>(value).saturating_mul(nvlink.active()));
+    let each = |value: &Value| {
+        if scope == ALL_LINKS {
+            sum(value)
+        } else {
+            active_link(target, scope).and_then(|_| long(target.at(value)))
+        }
+    };
+    // Hopper and newer GPUs refuse the totals.
+    let is_older = (target.physical()?.architecture as u32) < Architecture::Hopper as u32;
     match id {
+        38 | 45 | 52 | 59 if !is_older => Err(Code::NOT_SUPPORTED),
         38 => sum(&errors.crc_flit),
         45 => sum(&errors.crc_data),
         52 => sum(&errors.replay),
         59 => sum(&errors.recovery),
         160 => sum(&errors.ecc_data),
-        161 => long(target.at(&active_link(target, scope)?.errors.replay)),
-        162 => long(target.at(&active_link(target, scope)?.errors.recovery)),
-        163 => long(target.at(&active_link(target, scope)?.errors.crc_flit)),
+        161 => each(&errors.replay),
+        162 => each(&errors.recovery),
+        163 => each(&errors.crc_flit),
         164 => int(target.at(&active_link(target, scope)?.speed_mbps)),
         165 => int(link(target, scope)?.is_active(scope).into()),
         166 => int(active_link(target, scope)?.version.into()),
