@@ -230,7 +230,7 @@ fn values_that_cannot_be_are_absent_with_a_reason() {
     take(&mut world, 1, sample(&values, Some(vec![process(7, Some(18 << 50))])));
     let mut batch = Batch::new();
     put(&world, Timestamp::from_secs(1), SECOND, true, &mut batch).unwrap();
-    let other = ["_info", "_status", "_age_", "_up", "restarts", "workers", "worker_", "newest_xid", "_gpus"];
+    let other = ["_info", "_status", "_age_", "_up", "restarts", "workers", "worker_", "_xid", "_gpus"];
     for family in batch.families() {
         let name = family.desc.name;
         let is_value =
