@@ -149,7 +149,7 @@ impl Gpu {
         match self.status.as_str() {
             "ok" => "answers",
             "hung" => "a driver call does not return",
-            "lost" => "it fell off the bus, requires a reset, or is no longer listed by the driver",
+            "lost" => "it fell off the bus, requires a reset, or is not listed by the driver",
             "unobserved" => "no process of memwarden receives data for it",
             "unknown_error" => "the driver returns an error",
             _ => "its status is not known",

@@ -75,9 +75,7 @@ fn gpus(view: &View<'_>) -> Vec<Unseen> {
         let (state, why, sure) = match status.as_str() {
             "ok" => continue,
             "hung" => ("hung", "a driver call for it does not return", true),
-            "lost" => {
-                ("lost", "it fell off the bus, requires a reset, or is no longer listed by the driver", true)
-            }
+            "lost" => ("lost", "it fell off the bus, requires a reset, or is not listed by the driver", true),
             "unobserved" => ("unobserved", "no process of memwarden receives data for it", false),
             _ => ("unknown_error", "the driver returns an error", true),
         };

@@ -44,7 +44,7 @@ crate::metrics! {
 
     /// Identity of the GPU: UUID, name, serial number, PCI address, vendor (nvidia, amd or intel) and others as labels; always 1.
     pub INFO: Gauge<Flag> = "memwarden_gpu_info" {gpu, uuid, name, serial, pci, minor, vbios, architecture, mig, vendor};
-    /// Status of the GPU: 1 for the current status (ok, lost, hung, unknown_error or unobserved), 0 for the others; unobserved means that no GPU worker reads it now.
+    /// Status of the GPU: 1 for the current status (ok, lost, hung, unknown_error or unobserved), 0 for the others; unobserved means that no GPU worker reads it now. A GPU that the kernel has and the driver does not list is lost, with its PCI address in the label gpu.
     pub STATUS: Gauge<Flag> = "memwarden_gpu_status" {gpu, uuid, status};
     /// NVML function, or file of sysfs, that does not return, of a GPU whose status is hung; always 1, absent while no GPU hangs or the function is not known.
     pub HUNG_CALL: Gauge<Flag> = "memwarden_gpu_hung_call_info" {gpu, uuid, call};

@@ -17,6 +17,7 @@ pub mod state;
 pub mod supervisor;
 #[cfg(test)]
 mod tests;
+mod unlisted;
 pub mod unplaced;
 pub mod unwrapped;
 pub mod worker;
@@ -51,6 +52,7 @@ pub static REGISTRATION: Registration = Registration {
             options: Options::read(settings),
             command: context.worker.clone(),
             proc: context.roots.proc.clone(),
+            sys: context.roots.sys.clone(),
             shared,
             keeper: None,
             wanted: true,
@@ -64,6 +66,7 @@ struct Gpus {
     options: Options,
     command: Option<WorkerCommand>,
     proc: PathBuf,
+    sys: PathBuf,
     shared: WorkerState,
     keeper: Option<Keeper>,
     /// Whether a worker should run.
@@ -96,6 +99,8 @@ impl Source for Gpus {
         // A driver is not loaded and unloaded within seconds, so it is checked rarely.
         if self.samples.is_multiple_of(DRIVER_EVERY) {
             self.driver = self.proc.join("driver/nvidia/version").exists();
+            let present = unlisted::present(&self.sys, &self.proc);
+            lock(&self.shared.world).present = present;
         }
         self.samples += 1;
         let kernel = std::mem::take(&mut out.facts.kernel_xids);

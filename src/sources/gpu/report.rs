@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::protocol::Status;
 use super::state::{Condition, Gpu, World, stale_after};
-use super::{convert, metrics as m};
+use super::{convert, metrics as m, unlisted};
 use crate::model::health::Health;
 use crate::model::label::Label;
 use crate::model::point::Batch;
@@ -40,19 +40,25 @@ pub fn put(
         }
         put_gpu(gpu, condition, now, interval, out);
     }
+    let unlisted = world.unlisted(now).into_iter().map(unlisted::name);
+    let unlisted: Vec<[Label; 2]> = unlisted.map(|address| [address.into(), "".into()]).collect();
+    for labels in &unlisted {
+        status(labels, Condition::Lost, out);
+    }
     verdict(world, now, driver)?;
-    let Some((condition, _)) = wrong.first() else { return Ok(()) };
-    let kind = match condition {
-        Condition::Hung => Failure::Timeout,
-        Condition::Lost => Failure::Lost,
-        _ => Failure::Io,
+    let kind = match wrong.first() {
+        None if unlisted.is_empty() => return Ok(()),
+        Some((Condition::Hung, _)) => Failure::Timeout,
+        None | Some((Condition::Lost, _)) => Failure::Lost,
+        Some(_) => Failure::Io,
     };
     let named = wrong.iter().map(|(condition, gpu)| {
         let call = gpu.lasting.as_ref().filter(|_| *condition == Condition::Hung);
         let call = call.map_or_else(String::new, |call| format!(" in {call}"));
         format!("GPU {}: {}{call}", gpu.labels[0], condition.label())
     });
-    let named: Vec<String> = named.collect();
+    let unlisted = unlisted.iter().map(|[address, _]| format!("GPU {address}: not listed by the driver"));
+    let named: Vec<String> = named.chain(unlisted).collect();
     Err(SourceError::failed(kind, named.join(", ")))
 }
 
@@ -100,12 +106,17 @@ fn nvml(world: &World, out: &mut Batch) {
     }
 }
 
+fn status([index, uuid]: &[Label; 2], condition: Condition, out: &mut Batch) {
+    for possible in Condition::ALL {
+        let labels = [index.clone(), uuid.clone(), possible.label().into()];
+        out.put(&m::STATUS, &labels, Flag(possible == condition));
+    }
+}
+
 fn put_gpu(gpu: &Gpu, condition: Condition, now: Timestamp, interval: Duration, out: &mut Batch) {
     let [index, uuid] = &gpu.labels;
     let with = |label: Label| [index.clone(), uuid.clone(), label];
-    for possible in Condition::ALL {
-        out.put(&m::STATUS, &with(possible.label().into()), Flag(possible == condition));
-    }
+    status(&gpu.labels, condition, out);
     if let Some(call) = gpu.lasting.as_ref().filter(|_| condition == Condition::Hung) {
         out.put(&m::HUNG_CALL, &with(call.clone()), Flag(true));
     }

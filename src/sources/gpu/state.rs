@@ -1,5 +1,6 @@
 //! The newest known state of every GPU, updated from the worker's messages.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::plausible;
@@ -8,7 +9,7 @@ use super::protocol::{
 };
 use super::unplaced::Unplaced;
 use super::unwrapped::Unwrapped;
-use super::xid::{XidSource, Xids, pci};
+use super::xid::{Address, XidSource, Xids, pci};
 use crate::model::facts::KernelXid;
 use crate::model::label::Label;
 use crate::model::names::named;
@@ -124,6 +125,8 @@ pub struct World {
     counted: Option<u32>,
     /// XIDs of the kernel log whose GPU is not known yet.
     pub unplaced: Unplaced,
+    /// The GPUs that the kernel has; absent where that is not known.
+    pub present: Option<BTreeSet<Address>>,
     /// When the worker last sent a message.
     pub last_message: Option<Timestamp>,
     pub running: bool,
@@ -260,6 +263,20 @@ impl World {
             (None, Some(sampled)) if now.since(sampled) <= stale_after(interval) => Condition::Ok,
             (None, _) => Condition::Unobserved,
         }
+    }
+
+    /// GPUs that are there, or had a critical XID, and that the driver has not listed since memwarden started. Nothing while
+    /// a listed GPU may be one of them.
+    pub fn unlisted(&self, now: Timestamp) -> BTreeSet<Address> {
+        let Some(present) =
+            self.present.as_ref().filter(|_| self.state.status == Status::Ok && self.answers(now))
+        else {
+            return BTreeSet::new();
+        };
+        let listed: Option<BTreeSet<Address>> = self.gpus.iter().map(|gpu| pci(&gpu.identity.pci)).collect();
+        let Some(listed) = listed else { return BTreeSet::new() };
+        let all = present.iter().copied().chain(self.unplaced.critical());
+        all.filter(|address| !listed.contains(address)).collect()
     }
 
     /// The longest time for which a GPU has hung, if one hangs.

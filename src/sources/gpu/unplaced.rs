@@ -5,8 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use super::unlisted;
 use super::xid::{Address, pci};
 use crate::model::facts::KernelXid;
+use crate::model::health::Health;
+use crate::model::xid;
 
 /// Most pairs of address and XID; addresses come from outside, so events beyond it are counted without them.
 const MOST: usize = 256;
@@ -40,9 +43,13 @@ impl Unplaced {
 
     /// The remaining counts: address, XID and number of events.
     pub fn counts(&self) -> impl Iterator<Item = (String, u32, u64)> {
-        self.counts.iter().map(|(((domain, bus, device), xid), events)| {
-            (format!("{domain:04x}:{bus:02x}:{device:02x}"), *xid, *events)
-        })
+        self.counts.iter().map(|((address, xid), events)| (unlisted::name(*address), *xid, *events))
+    }
+
+    /// The addresses of GPUs with an XID that is critical.
+    pub fn critical(&self) -> impl Iterator<Item = Address> {
+        let critical = self.counts.keys().filter(|(_, xid)| xid::severity(*xid) == Health::Critical);
+        critical.map(|(address, _)| *address)
     }
 
     /// Events that were counted without their address.

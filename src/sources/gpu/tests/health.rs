@@ -6,6 +6,43 @@ use super::*;
 use crate::sources::gpu::protocol::{Reason, Refusal, Trouble};
 
 #[test]
+fn a_gpu_that_the_driver_does_not_list_is_lost() {
+    let mut world = world();
+    let statuses = |world: &World, expected| check(world, 1, "gpu_status", expected);
+    let listed = Identity { uuid: "GPU-a".into(), pci: "00000000:1B:00.0".into(), ..Identity::default() };
+    world.present = Some([(0, 0x1b, 0), (0, 0x2b, 0)].into());
+    take(&mut world, 1, sample(&[(Field::Power, 1_000)], None));
+    statuses(
+        &world,
+        expect![[r#"
+            memwarden_gpu_status gpu=0,uuid=GPU-a,status=ok 1
+            ok
+        "#]],
+    );
+    take(&mut world, 1, Line::Device(Box::new(listed)));
+    take(&mut world, 1, sample(&[(Field::Power, 1_000)], None));
+    let xid = |pci: &str, xid| crate::model::facts::KernelXid { pci: pci.into(), xid, kernel_us: 0 };
+    world.take_kernel(Timestamp::from_secs(1), &[xid("0000:3b:00", 79), xid("0000:4b:00", 13)]);
+    statuses(
+        &world,
+        expect![[r#"
+            memwarden_gpu_status gpu=0,uuid=GPU-a,status=ok 1
+            memwarden_gpu_status gpu=0000:2b:00,uuid=,status=lost 1
+            memwarden_gpu_status gpu=0000:3b:00,uuid=,status=lost 1
+            lost: GPU 0000:2b:00: not listed by the driver, GPU 0000:3b:00: not listed by the driver
+        "#]],
+    );
+    world.present = None;
+    statuses(
+        &world,
+        expect![[r#"
+            memwarden_gpu_status gpu=0,uuid=GPU-a,status=ok 1
+            ok
+        "#]],
+    );
+}
+
+#[test]
 fn a_hung_gpu_keeps_its_status_and_loses_its_values() {
     let mut world = world();
     take(&mut world, 1, sample(&[(Field::Power, 1_000)], None));
