@@ -62,8 +62,9 @@ fn put_forecast(subject: &Subject, forecast: &Forecast, out: &mut Analysis) {
     if let Some(basis) = forecast.basis {
         batch.put(&forecasts::BASIS, &subject.labels_and(basis.label()), Flag(true));
     }
-    let mut labels = subject.labels_and(forecast.health().label()).to_vec();
-    labels.push(forecast.rule.label().into());
+    let rule = forecast.confirmed.unwrap_or(forecast.rule);
+    let mut labels = subject.labels_and(rule.health().label()).to_vec();
+    labels.push(rule.label().into());
     batch.put(&forecasts::HEALTH, &labels, Flag(true));
 }
 

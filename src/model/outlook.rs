@@ -121,6 +121,9 @@ pub struct Forecast {
     /// Whether that rule does not hold any more: the health falls when a less severe rule has held for a minute.
     #[serde(default)]
     pub is_over: bool,
+    /// The rule that several samples confirm, which alerts read; absent where it is the shown one.
+    #[serde(skip)]
+    pub confirmed: Option<Rule>,
 }
 
 /// Peaks that recur.

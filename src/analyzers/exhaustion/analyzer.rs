@@ -79,6 +79,7 @@ impl Analyzer for Exhaustion {
                     rule,
                     since_unix_seconds: since,
                     is_over,
+                    confirmed: Some(self.rules.confirmed(&resource.subject, now)),
                     ..forecast(&resource, dated, now)
                 }),
                 subject: resource.subject,

@@ -18,7 +18,7 @@ crate::metrics! {
     /// Limit that the forecast of the resource counts against: of a workload, and of device memory of a cgroup, its used memory plus what the nearest limit leaves.
     pub LIMIT: Gauge<Bytes> = "memwarden_forecast_limit_bytes"
         {resource, cgroup, gpu, uuid, workload, pid, mount, device_region}.budget(4_000);
-    /// Health of the resource by its memory (ok, unknown, warning or critical) and the rule that decides it; always 1, one series for each resource. Unknown means too few samples.
+    /// Health of the resource by its memory (ok, unknown, warning or critical) and the rule that decides it; always 1, one series for each resource. Unknown means too few samples. For alerts: consecutive samples must have found it for 15 of the last 60 seconds, while pages show a rule at once and for a minute longer.
     pub HEALTH: Gauge<Flag> = "memwarden_forecast_health"
         {resource, cgroup, gpu, uuid, workload, pid, mount, device_region, health, rule}.budget(4_000);
     /// Quantity that the forecast of the resource is computed from (used or allocated); always 1, absent without a forecast.

@@ -79,7 +79,7 @@ impl Resource {
 pub(super) fn all(view: &View<'_>, loads: &Loads, throttling: &Throttling) -> Vec<Resource> {
     let mut found = Vec::new();
     let host = host(view);
-    let groups = groups(view);
+    let groups = groups(view, loads);
     let rest = host.as_ref().map(|host| host.limit - host.sample.used);
     found.extend(host);
     let (placed, turnovers) = (placed(view), subjects::turnovers(view));
@@ -130,7 +130,7 @@ pub(super) fn used(resources: &[Resource]) -> Used {
 }
 
 /// The cgroup of each workload that has one.
-fn placed<'a>(view: &View<'a>) -> BTreeMap<&'a Label, &'a Label> {
+pub(super) fn placed<'a>(view: &View<'a>) -> BTreeMap<&'a Label, &'a Label> {
     let place = workload::metrics::INFO.desc.labels.iter().position(|label| *label == "cgroup");
     view.points(&workload::metrics::INFO)
         .iter()
@@ -168,7 +168,7 @@ impl Group {
 
 /// The cgroups with a limit. Only memory that the kernel cannot reclaim counts as used: a cgroup full of file cache
 /// is healthy.
-fn groups(view: &View<'_>) -> BTreeMap<Label, Group> {
+fn groups(view: &View<'_>, loads: &Loads) -> BTreeMap<Label, Group> {
     use cgroup::metrics::{ANON, EVENTS, KERNEL, LIMIT, SHMEM, SLAB, SWAP_HEADROOM, SWAP_USAGE, WORKING_SET};
     let limits = view.by_label(&LIMIT, 0);
     if limits.is_empty() {
@@ -186,7 +186,7 @@ fn groups(view: &View<'_>) -> BTreeMap<Label, Group> {
         let kernel =
             kernel.get(path).zip(slab.get(path)).map_or(0.0, |(kernel, slab)| (kernel - slab).max(0.0));
         let used = unreclaimable.map(|bytes| bytes + kernel).or_else(|| working.get(path).copied())?;
-        let life = KILL * kills(path);
+        let life = KILL * kills(path) + loads.life_of_group(path);
         let sample = Sample { used, unreclaimable, allocated: None, peak: None };
         let swap = swap_used.get(path).copied().zip(swap_left.get(path).copied());
         Some((path.clone(), Group { sample, limit, swap, life }))

@@ -77,4 +77,9 @@ impl Rules {
         let (held, since) = self.held.update(subject, rule, now);
         (held, since, held != rule)
     }
+
+    /// The rule that several samples confirm, for alerts.
+    pub(super) fn confirmed(&self, subject: &Subject, now: Timestamp) -> Rule {
+        self.held.confirmed(subject, now)
+    }
 }

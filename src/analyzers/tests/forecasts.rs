@@ -3,6 +3,7 @@
 use super::*;
 use crate::model::facts::{GpuProcess, ProcessRow, ProcessTable};
 use crate::model::finding::{Severity, Subject};
+use crate::model::units::Seconds;
 
 const TTE: &str = "memwarden_forecast_time_to_exhaustion_seconds";
 
@@ -523,5 +524,40 @@ fn conclusions_of_series_without_noise_survive_json() {
                 assert_eq!(read.map(|read| read.health()).ok(), Some(own.health()), "{place}: {json}");
             }
         }
+    }
+}
+
+/// A cgroup of 64 GiB with this much used memory, in which one workload runs.
+fn job(used: f64, (name, start): (&str, f64), batch: &mut Batch) {
+    let path: [Label; 1] = ["/job".into()];
+    bytes(batch, &cgroup::metrics::LIMIT, &path, 64.0 * GIB);
+    bytes(batch, &cgroup::metrics::ANON, &path, used);
+    bytes(batch, &cgroup::metrics::SHMEM, &path, 0.0);
+    let about: Vec<Label> = workload::metrics::INFO
+        .desc
+        .labels
+        .iter()
+        .map(|label| match *label {
+            "workload" => name.into(),
+            "cgroup" => "/job".into(),
+            _ => "".into(),
+        })
+        .collect();
+    batch.put(&workload::metrics::INFO, &about, Flag(true));
+    batch.put_some(&workload::metrics::START, &[name.into()], Seconds::new(start));
+}
+
+#[test]
+fn a_job_that_restarts_in_its_cgroup_begins_anew() {
+    let findings = |analysis: Analysis| analysis.findings.len();
+    for next in [("train", 2_000.0), ("resumed", 2_000.0)] {
+        let mut analyzer = build(&exhaustion::REGISTRATION);
+        let fills =
+            |second: u32, batch: &mut Batch| job(f64::from(second) * GIB / 20.0, ("train", 100.0), batch);
+        assert_eq!(findings(run(&mut *analyzer, 0, 1_200, fills)), 1);
+        let resumed = |second: u32, batch: &mut Batch| job(3.0 * GIB + noise(second) * 1e6, next, batch);
+        let analysis = run(&mut *analyzer, 1_200, 1_230, resumed);
+        assert_eq!(value(&analysis, HEALTH, &["cgroup", "critical"]), None);
+        assert_eq!(findings(analysis), 0, "{next:?}");
     }
 }

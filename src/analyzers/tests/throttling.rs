@@ -42,7 +42,7 @@ fn a_group_that_the_kernel_throttles_for_ever_is_critical() {
         let events = 556_267 + 100 * u64::from(second);
         Group { anon: 596.0, file: 2.0, events, waits: 0.98 }.put(batch);
     };
-    let analysis = run(&mut *analyzer, 0, 5, group);
+    let analysis = run(&mut *analyzer, 0, 20, group);
     expect!["The cgroup /job is at its memory.high (590.0 MiB): the kernel throttles its processes, which do not advance."]
         .assert_eq(said(&analysis).unwrap().1);
     assert_eq!(analysis.findings[0].severity, Severity::Critical);
@@ -50,13 +50,13 @@ fn a_group_that_the_kernel_throttles_for_ever_is_critical() {
     let health = ["memory_high", "/job", "critical", "throttled"];
     assert_eq!(value(&analysis, "memwarden_forecast_health", &health), Some(1.0));
     // Its memory.high is raised: no event, no wait.
-    let analysis = run(&mut *analyzer, 5, 16, |_, batch| {
-        Group { anon: 300.0, file: 2.0, events: 556_700, waits: 0.0 }.put(batch);
+    let analysis = run(&mut *analyzer, 20, 31, |_, batch| {
+        Group { anon: 300.0, file: 2.0, events: 558_300, waits: 0.0 }.put(batch);
     });
     expect!["The cgroup /job may reach its memory.high, above which its processes are throttled and do not advance: the kernel throttled its processes less than a minute ago."]
         .assert_eq(said(&analysis).unwrap().1);
-    let analysis = run(&mut *analyzer, 16, 90, |_, batch| {
-        Group { anon: 300.0, file: 2.0, events: 556_700, waits: 0.0 }.put(batch);
+    let analysis = run(&mut *analyzer, 31, 105, |_, batch| {
+        Group { anon: 300.0, file: 2.0, events: 558_300, waits: 0.0 }.put(batch);
     });
     assert_eq!(said(&analysis), None);
 }
