@@ -271,7 +271,11 @@ impl Daemon<'_> {
     fn read(&self, answer: Option<oneshot::Sender<Result<(), String>>>) -> Reading {
         notify::reloading();
         let options = self.options.clone();
-        Reading { task: tokio::task::spawn_blocking(move || load(&options)), answer, again: false }
+        let load = move || {
+            options.file.as_deref().map_or(Ok(()), config::require_key)?;
+            load(&options)
+        };
+        Reading { task: tokio::task::spawn_blocking(load), answer, again: false }
     }
 
     /// Applies the configuration that was read; an invalid one changes nothing.

@@ -14,7 +14,7 @@ mod tree;
 pub use checked::{Config, PartConfig};
 pub use problem::{ConfigError, Problem};
 pub(crate) use read::parse_section;
-pub use read::{Override, parse, parse_str};
+pub use read::{Override, parse, parse_str, require_key};
 pub use schema::{
     Compatibility, Log, LogFormat, LogLevel, Otlp, OtlpCompression, OtlpNames, OtlpProtocol, Paths,
     PerfFormats, PerfLogs, Sampling, Web,

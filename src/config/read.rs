@@ -48,6 +48,24 @@ pub fn parse(path: &Path, schema: &Schema, overrides: &[Override]) -> Result<Con
     parse_str(&text, path, schema, overrides)
 }
 
+/// Refuses a file that has no key, for a reload: it is one that is being written, and would drop every target.
+///
+/// # Errors
+/// [`ConfigError`] where it has none, or cannot be read.
+pub fn require_key(path: &Path) -> Result<(), ConfigError> {
+    let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
+    let metadata = std::fs::metadata(path).map_err(unreadable)?;
+    if !metadata.is_file() || metadata.len() > LARGEST {
+        return Ok(());
+    }
+    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+    let what = "the file has no key; to go back to the defaults, restart memwarden".to_owned();
+    match tree::parse(&text) {
+        Ok(None) => Err(ConfigError::refused(path, vec![Problem { line: None, key: String::new(), what }])),
+        _ => Ok(()),
+    }
+}
+
 /// Checks `text`; `path` is used in messages and for relative paths.
 ///
 /// # Errors

@@ -71,6 +71,13 @@ fn a_bad_reload_keeps_the_old_configuration_and_reports_it() {
     let refused = request(daemon.address, &post);
     assert_eq!(refused.code, 500);
     assert!(refused.body.contains("has no unit"), "{}", refused.body);
+    // A file that is being written would drop every target.
+    for empty in ["", "# nothing yet\n"] {
+        std::fs::write(&file, empty).unwrap();
+        let refused = request(daemon.address, &post);
+        assert_eq!(refused.code, 500, "{empty:?}");
+        assert!(refused.body.contains("the file has no key"), "{}", refused.body);
+    }
     std::fs::write(&file, "sources: {memory: {enabled: false}}\n").unwrap();
     assert_eq!(request(daemon.address, &post).code, 200);
     daemon.wait_value("memwarden_config_last_reload_successful", |flag| flag == 1.0);
