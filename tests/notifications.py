@@ -38,7 +38,7 @@ from scene import GIB, PEOPLE, Rank, Scene  # noqa: E402
 CGROUP = "/slurm.slice/job_90"
 # What each event leads to, and which labels name its owner; the first minute of the trial is without events.
 EXPECTED = {
-    "leak": {"MemoryExhaustionImminent", "MemoryLeak", "RunMemoryExhaustionSoon"},
+    "leak": {"MemoryExhaustionImminent", "MemoryLeak"},
     "hang": {"GpuHung"},
     "loss": {"GpuLost"},
     "xid": {"GpuXidCritical"},
@@ -171,8 +171,9 @@ def engines(folder, port, receiver):
     """A Prometheus and an Alertmanager with the documented configurations."""
     web, alerts = free_port(), free_port()
     example = (ROOT / "alerts/alertmanager.example.yaml").read_text()
-    example = example.replace("  - name: operators", "  - name: operators\n    webhook_configs:\n"
-                              f"      - {{url: 'http://127.0.0.1:{receiver}/', send_resolved: true, max_alerts: 0}}")
+    example = example.replace("[memwarden.tmpl]", f"[{ROOT / 'alerts/memwarden.tmpl'}]")
+    webhook = f"    webhook_configs:\n      - {{url: 'http://127.0.0.1:{receiver}/', send_resolved: true, max_alerts: 0}}\n"
+    example = re.sub(r"    email_configs:\n(?:      .*\n)+", webhook, example)
     Path(folder, "alertmanager.yml").write_text(example)
     text = shown("docs/serving.md", "yaml prometheus", "## Prometheus")
     text = re.sub(r"targets: \[.*?\]", f"targets: ['127.0.0.1:{port}']", text)
