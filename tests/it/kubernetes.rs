@@ -211,7 +211,8 @@ fn monitoring_finds_the_pods_and_grafana_the_dashboards() {
 /// The objects that Helm renders from the chart, by kind and name.
 fn helm(helm: &Path, tree: &Path, arguments: &[&str]) -> Result<BTreeMap<String, Value>, String> {
     let chart = tree.join("deploy/kubernetes/chart");
-    let done = program(helm).args(["template", "memwarden"]).arg(chart).args(arguments).output().unwrap();
+    let release = ["template", "memwarden", "--namespace", "memwarden"];
+    let done = program(helm).args(release).arg(chart).args(arguments).output().unwrap();
     if !done.status.success() {
         return Err(String::from_utf8_lossy(&done.stderr).into_owned());
     }
@@ -250,7 +251,8 @@ fn the_chart_installs_what_the_manifests_install() {
         ("gpu", &["--set", "runtimeClassName=nvidia"]),
         ("monitored", &values),
     ] {
-        let rendered = helm(&program, tree.path(), arguments).unwrap();
+        let whole = [&["--set", "createNamespace=true"], arguments].concat();
+        let rendered = helm(&program, tree.path(), &whole).unwrap();
         let built = by_name(documents(&kustomize(tree.path(), overlay).unwrap()));
         assert!(rendered.keys().eq(built.keys()), "{overlay}: {:?} {:?}", rendered.keys(), built.keys());
         for (name, object) in built {
@@ -299,6 +301,89 @@ fn a_value_of_the_chart_replaces_its_field_and_nothing_else() {
     std::fs::remove_dir_all(tree.path().join("deploy/kubernetes/chart/files")).unwrap();
     let refused = helm(&program, tree.path(), &[]).unwrap_err();
     assert!(refused.contains("run deploy/kubernetes/build --chart first"), "{refused}");
+}
+
+/// Values like those of other charts for exporters of nodes.
+const VALUES: &str = "image: {repository: r/m, tag: '2', digest: \"sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}
+imagePullSecrets: [{name: registry}]
+affinity: {nodeAffinity: {}}
+hostNetwork: true
+podAnnotations: {a: b}
+podLabels: {team: ml, app.kubernetes.io/name: other}
+extraArgs: [--log.level=debug]
+extraEnv: [{name: E, value: v}]
+extraVolumes: [{name: v, emptyDir: {}}]
+extraVolumeMounts: [{name: v, mountPath: /v}]
+prometheusOperator: {enabled: true, interval: 30s}
+runbookUrl: https://book.example/
+";
+
+#[test]
+fn the_chart_installs_from_the_checkout_and_from_an_archive() {
+    let Some(program_of_helm) = tool("helm") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let chart = root("deploy/kubernetes/chart");
+    let file = folder.path().join("values.yaml");
+    std::fs::write(&file, VALUES).unwrap();
+    let run = |arguments: &[&std::ffi::OsStr]| {
+        let done = program(&program_of_helm).args(arguments).output().unwrap();
+        assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
+    };
+    run(&["lint".as_ref(), "--strict".as_ref(), chart.as_ref()]);
+    run(&["package".as_ref(), chart.as_ref(), "--destination".as_ref(), folder.path().as_ref()]);
+    let archive = folder.path().join(concat!("memwarden-", env!("CARGO_PKG_VERSION"), ".tgz"));
+    let render = |chart: &Path| {
+        let values = ["--namespace".as_ref(), "monitoring".as_ref(), "--values".as_ref(), file.as_ref()];
+        run(&[&["template".as_ref(), "m".as_ref(), chart.as_ref()][..], &values].concat())
+    };
+    let text = render(&archive);
+    assert_eq!(text, render(&chart));
+    let objects = documents(&text);
+    for object in &objects {
+        assert_eq!(object["metadata"]["namespace"], "monitoring", "{object:?}");
+    }
+    let [set] = of(&objects, "DaemonSet")[..] else { panic!("{text}") };
+    let (template, values): (_, Value) = (&set["spec"]["template"], serde_yaml::from_str(VALUES).unwrap());
+    let (pod, container) = (&template["spec"], &template["spec"]["containers"][0]);
+    let digest = values["image"]["digest"].as_str().unwrap();
+    assert_eq!(container["image"], format!("r/m:2@{digest}"));
+    for key in ["imagePullSecrets", "affinity", "hostNetwork"] {
+        assert_eq!(pod[key], values[key], "{key}");
+    }
+    for (added, to) in [
+        ("extraArgs", &container["args"]),
+        ("extraEnv", &container["env"]),
+        ("extraVolumes", &pod["volumes"]),
+        ("extraVolumeMounts", &container["volumeMounts"]),
+    ] {
+        assert!(to.as_sequence().unwrap().len() > 1, "{added} are added");
+        assert_eq!(to.as_sequence().unwrap().last(), values[added].as_sequence().unwrap().last(), "{added}");
+    }
+    assert_eq!(
+        (&template["metadata"]["annotations"]["a"], &template["metadata"]["labels"]["team"]),
+        (&"b".into(), &"ml".into())
+    );
+    // The label by which the objects find the pods stays.
+    assert_eq!(template["metadata"]["labels"]["app.kubernetes.io/name"], "memwarden");
+    assert_eq!(of(&objects, "PodMonitor")[0]["spec"]["podMetricsEndpoints"][0]["interval"], "30s");
+    assert!(
+        text.contains("https://book.example/alerts.html#gpuhung") && !text.contains("docs.memwarden.example")
+    );
+}
+
+#[test]
+fn the_files_of_the_chart_are_what_kustomize_builds() {
+    if tool("kubectl").is_none() {
+        return;
+    }
+    let tree = tree(&[]);
+    for name in ["observe.yaml", "enforce.yaml"] {
+        let file = Path::new("deploy/kubernetes/chart/files").join(name);
+        let [stored, built] = [root("").join(&file), tree.path().join(&file)]
+            .map(|path| std::fs::read_to_string(path).unwrap());
+        assert!(stored == built, "{name} is old: run deploy/kubernetes/build --chart");
+    }
 }
 
 #[test]
