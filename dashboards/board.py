@@ -14,28 +14,52 @@ GRAY, SKY, YELLOW, ORANGE, RED, BLUE = "#999999", "#56B4E9", "#F0E442", "#E69F00
 GREEN, PINK = "#009E73", "#CC79A7"
 FINE = SKY
 HEALTHS = [("ok", SKY), ("unknown", YELLOW), ("warning", ORANGE), ("critical", RED)]
-PIECES = [("fine", SKY), ("fragmenting", YELLOW), ("fragmented", RED)]
 STATES = [("insufficient", GRAY), ("steady", SKY), ("warming", BLUE), ("growing", YELLOW), ("leaking", RED)]
+
+
+# From the fleet to a node, a run and a rank.
+LINKS = [
+    ("instance", "node", "This node"), ("run", "runs", "This run"),
+    ("workload", "training", "Its ranks"), ("rank", "training", "This rank"),
+]
 
 
 class Board:
     """Places panels from left to right on Grafana's 24 columns."""
 
-    def __init__(self):
+    def __init__(self, name):
+        self.name = name
         self.panels = []
+        # Where panels are added: the board, or the row that is closed.
+        self.into = self.panels
+        self.ids = 0
         self.x = self.y = self.tallest = 0
 
     def _add(self, panel, width, height):
         if self.x + width > 24:
             self.x, self.y, self.tallest = 0, self.y + self.tallest, 0
-        panel["id"] = len(self.panels) + 1
+        self.ids += 1
+        panel["id"] = self.ids
         panel["gridPos"] = {"x": self.x, "y": self.y, "w": width, "h": height}
-        self.panels.append(panel)
+        self.into.append(panel)
         self.x, self.tallest = self.x + width, max(self.tallest, height)
 
-    def row(self, title):
+    def _links(self, value):
+        """The links to the other boards, by the label that they are about; `value` is how Grafana names its value."""
+        for label, board, title in LINKS:
+            if board != self.name:
+                shown = "${" + value.format(label) + "}"
+                url = f"/d/memwarden-{board}?var-{label}={shown}&var-datasource=${{datasource}}&${{__url_time_range}}"
+                yield label, {"title": title, "url": url}
+
+    def row(self, title, is_open=False):
+        """A row; the first one is open."""
+        self.into = self.panels
         self.x, self.y, self.tallest = 0, self.y + self.tallest, 0
-        self._add({"type": "row", "title": title, "collapsed": False, "panels": []}, 24, 1)
+        row = {"type": "row", "title": title, "collapsed": not is_open and bool(self.panels), "panels": []}
+        self._add(row, 24, 1)
+        if row["collapsed"]:
+            self.into = row["panels"]
 
     def panel(self, kind, title, queries, unit, width, height, description="", **more):
         targets = [
@@ -43,13 +67,21 @@ class Board:
             for place, (query, legend, *rest) in enumerate(queries)
             for extra in [rest[0] if rest else {}]
         ]
+        defaults = {"unit": unit, **more.pop("defaults", {})}
+        said = defaults.get("noValue", "no value was measured in this time")
+        defaults["noValue"] = said[0].upper() + said[1:] + "."
+        overrides, told = more.pop("overrides", []), " ".join(legend for _, legend, *_ in queries)
+        if kind == "table":
+            overrides = [*overrides, *(of(label, ("links", [link])) for label, link in self._links("__value.raw"))]
+        elif links := [link for label, link in self._links("__field.labels.{}") if f"{{{{{label}}}}}" in told]:
+            defaults["links"] = links
         panel = {
             "type": kind,
             "title": title,
             "description": description,
             "datasource": SOURCE,
             "targets": targets,
-            "fieldConfig": {"defaults": {"unit": unit, **more.pop("defaults", {})}, "overrides": more.pop("overrides", [])},
+            "fieldConfig": {"defaults": defaults, "overrides": overrides},
             "options": more.pop("options", {}),
             **more,
         }

@@ -1,6 +1,6 @@
 """The dashboard of training runs, each on all of its nodes. Needs the recording rules of memwarden.rules.yaml."""
 
-from board import BLUE, ORANGE, RED, SKY, YELLOW, Board, dashboard, level, of, variable
+from board import ORANGE, RED, YELLOW, Board, dashboard, level, of, variable
 
 RUN = 'run=~"$run"'
 TTE = f"run:memwarden_forecast_time_to_exhaustion_seconds:min{{{RUN}}}"
@@ -10,7 +10,7 @@ RANK = ("links", [{"title": "Training", "url": "/d/memwarden-training?var-instan
 
 
 def runs():
-    b = Board()
+    b = Board("runs")
     b.row("Now")
     b.stat("Runs", f"count(run:memwarden_ranks:count{{{RUN}}})", "short", noValue="none", description="Training runs with at least one known rank.")
     b.stat("Ranks", f"sum(run:memwarden_ranks:count{{{RUN}}})", "short", noValue="none", description="Ranks of all runs, on all nodes.")
@@ -21,7 +21,7 @@ def runs():
            steps=[level(YELLOW, 0.5), level(RED, 1)], description="Time since the last step of the run, as a share of 20 times its step time, at which the run is reported as stalled.")
     b.stat("Tokens per second", f"sum(run:memwarden_training_tokens_per_second:sum{{{RUN}}})", "short", noValue="not reported", description="Sum of the runs.")
 
-    b.row("Runs")
+    b.row("Runs", is_open=True)
     b.joined("Runs", [
         (f"run:memwarden_ranks:count{{{RUN}}}", "ranks", "short"),
         (f"run:memwarden_world_size:max{{{RUN}}}", "world size", "short"),

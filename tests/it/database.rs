@@ -118,7 +118,7 @@ pub(crate) fn dashboard_queries() -> BTreeSet<String> {
     for file in DASHBOARDS {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
         let board: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
-        for panel in board["panels"].as_array().unwrap() {
+        for panel in crate::shipped::panels(&board) {
             for target in panel["targets"].as_array().into_iter().flatten() {
                 let query = target["expr"].as_str().unwrap();
                 let filled = ["instance", "gpu", "workload", "rank", "run"]
@@ -128,7 +128,7 @@ pub(crate) fn dashboard_queries() -> BTreeSet<String> {
             }
         }
     }
-    assert!(found.len() > 150, "only {} queries", found.len());
+    assert!(found.len() > 80, "only {} queries", found.len());
     found
 }
 
