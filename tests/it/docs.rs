@@ -448,7 +448,7 @@ fn every_configuration_key_of_the_documents_exists() {
 }
 
 #[test]
-fn every_alert_has_a_paragraph_in_the_runbook() {
+fn every_alert_has_five_lines_in_the_runbook() {
     let rules: serde_yaml::Value = serde_yaml::from_str(&read("alerts/memwarden.rules.yaml")).unwrap();
     let groups = rules["groups"].as_sequence().unwrap().iter();
     let rules = groups.flat_map(|group| group["rules"].as_sequence().unwrap());
@@ -464,8 +464,17 @@ fn every_alert_has_a_paragraph_in_the_runbook() {
         })
         .collect();
     assert_eq!(told.keys().cloned().collect::<BTreeSet<_>>(), alerts);
+    let boards = ["fleet", "node", "runs", "training"]
+        .map(|name| (format!("`memwarden / {name}`."), read(&format!("dashboards/memwarden-{name}.json"))));
     for (alert, text) in told {
-        assert!(text.len() > 100, "{alert} has no paragraph: {text}");
+        let lines: Vec<&str> = text.trim_start_matches("- ").split("\n- ").collect();
+        let names: Vec<&str> = lines.iter().filter_map(|line| Some(line.split_once(": ")?.0)).collect();
+        assert_eq!(names, ["Means", "Panel", "Command", "Do", "Ends"], "{alert}");
+        let (panel, board) = lines[1]["Panel: ".len()..].split_once(" of ").unwrap();
+        let (_, board) =
+            boards.iter().find(|(name, _)| name == board).unwrap_or_else(|| panic!("{alert}: {board}"));
+        assert!(board.contains(&format!("\"title\": {panel}")), "{alert}: no panel {panel}");
+        assert!(lines[2].contains('`'), "{alert}: {}", lines[2]);
     }
 }
 

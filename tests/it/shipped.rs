@@ -152,6 +152,25 @@ fn the_dashboards_are_few_screens_that_lead_to_each_other() {
     assert!(count <= 80, "{count} panels");
 }
 
+/// An owner's alert never has the group of the operators; each group says its interval, without which it is the server's.
+#[test]
+fn the_alerts_are_in_three_groups() {
+    let text = std::fs::read_to_string(root("alerts/memwarden.rules.yaml")).unwrap();
+    let rules: serde_yaml::Value = serde_yaml::from_str(&text).unwrap();
+    let mut names = Vec::new();
+    for group in rules["groups"].as_sequence().unwrap() {
+        assert_eq!(group["interval"], "15s");
+        let name = group["name"].as_str().unwrap();
+        names.push(name);
+        for rule in group["rules"].as_sequence().unwrap() {
+            assert_eq!(rule.get("record").is_some(), name == "memwarden-recorded", "{rule:?}");
+            let Some(audience) = rule["labels"]["audience"].as_str() else { continue };
+            assert_eq!(audience == "operators", name != "memwarden-jobs", "{rule:?}");
+        }
+    }
+    assert_eq!(names, ["memwarden-recorded", "memwarden-node", "memwarden-jobs", "memwarden-itself"]);
+}
+
 #[test]
 fn every_alert_is_complete() {
     let tests = rule_tests();
@@ -171,7 +190,7 @@ fn every_alert_is_complete() {
         assert_eq!(rule["keep_firing_for"], "1m", "{name}");
         assert!(rule["annotations"]["description"].as_str().unwrap().contains("{{"), "{name}");
         assert!(tests.contains(&format!("alertname: {name}\n")), "{name} has no test");
-        // `every_alert_has_a_paragraph_in_the_runbook` checks that the section exists.
+        // `every_alert_has_five_lines_in_the_runbook` checks that the section exists.
         let section = format!("https://docs.memwarden.example/alerts.html#{}", name.to_lowercase());
         assert_eq!(rule["annotations"]["runbook_url"], section.as_str(), "{name}");
     }
@@ -180,7 +199,7 @@ fn every_alert_is_complete() {
 }
 
 /// Alerts that are about no job, or no run: `TrainingStalled` is about workloads without a run.
-const ABOUT_NO_JOB: [&str; 2] = ["GpuDriverUnavailable", "TrainingStalled"];
+const ABOUT_NO_JOB: [&str; 4] = ["GpuDriverUnavailable", "KernelFault", "NodeDegraded", "TrainingStalled"];
 
 #[test]
 fn every_alert_about_a_job_has_its_owner() {
@@ -254,7 +273,7 @@ fn the_alertmanager_example_inhibits_alerts_that_exist() {
         let Some(names) = matcher.strip_prefix("alertname") else { continue };
         named.extend(names.trim_start_matches(['=', '~']).trim_matches('"').split('|').map(str::to_owned));
     }
-    for needed in ["GpuHung", "MemwardenSourceDown", "TrainingStalled"] {
+    for needed in ["GpuHung", "MemwardenDegraded", "TrainingStalled"] {
         assert!(named.contains(needed), "{needed}");
     }
     let unknown: Vec<_> = named.difference(&known).collect();
