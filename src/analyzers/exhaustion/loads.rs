@@ -19,8 +19,8 @@ const EMPTY: f64 = -1_000.0;
 pub(super) struct Loads {
     /// By UUID; lives are in seconds since boot.
     gpus: BTreeMap<Label, Load<ProcessKey>>,
-    /// By path: the workloads, with the second in which each started.
-    groups: BTreeMap<Label, Load<(Label, i64)>>,
+    /// By path: the workloads, with the bits of the second in which each started, which are in the order of time.
+    groups: BTreeMap<Label, Load<(Label, u64)>>,
 }
 
 #[derive(Debug)]
@@ -76,10 +76,11 @@ impl Loads {
             let inside = view.points(&START).iter().filter(|point| {
                 placed.get(&point.labels[0]).is_some_and(|own| within(own.as_str(), path.as_str()))
             });
-            let members: BTreeSet<(Label, i64)> =
-                inside.map(|point| (point.labels[0].clone(), point.value as i64)).collect();
+            let members: BTreeSet<(Label, u64)> = inside
+                .map(|point| (point.labels[0].clone(), point.value.max(0.0).round().to_bits()))
+                .collect();
             if let Some(oldest) = members.iter().map(|(_, start)| *start).min() {
-                follow(&mut self.groups, path, members, oldest as f64);
+                follow(&mut self.groups, path, members, f64::from_bits(oldest));
             }
         }
     }
