@@ -191,7 +191,7 @@ fn every_alert_is_complete() {
         assert!(rule["annotations"]["description"].as_str().unwrap().contains("{{"), "{name}");
         assert!(tests.contains(&format!("alertname: {name}\n")), "{name} has no test");
         // `every_alert_has_five_lines_in_the_runbook` checks that the section exists.
-        let section = format!("https://docs.memwarden.example/alerts.html#{}", name.to_lowercase());
+        let section = format!("file:///usr/share/doc/memwarden/docs/alerts.md#{}", name.to_lowercase());
         assert_eq!(rule["annotations"]["runbook_url"], section.as_str(), "{name}");
     }
     // More of them are not read.
@@ -263,6 +263,12 @@ fn the_alertmanager_example_inhibits_alerts_that_exist() {
     let known = alerts();
     let config: serde_yaml::Value =
         serde_yaml::from_str(&std::fs::read_to_string(root(FILE)).unwrap()).unwrap();
+    for template in config["templates"].as_sequence().unwrap() {
+        assert!(root("alerts").join(template.as_str().unwrap()).exists());
+        for list in ["Cargo.toml", "deploy/packages"] {
+            assert!(std::fs::read_to_string(root(list)).unwrap().contains("alerts/*.tmpl"), "{list}");
+        }
+    }
     let inhibit = config["inhibit_rules"].as_sequence().unwrap();
     let matchers = inhibit.iter().flat_map(|rule| {
         ["source_matchers", "target_matchers"].map(|side| rule[side].as_sequence().unwrap().clone())
