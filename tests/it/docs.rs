@@ -465,12 +465,12 @@ fn every_alert_has_five_lines_in_the_runbook() {
         .collect();
     assert_eq!(told.keys().cloned().collect::<BTreeSet<_>>(), alerts);
     let boards = ["fleet", "node", "runs", "training"]
-        .map(|name| (format!("`memwarden / {name}`."), read(&format!("dashboards/memwarden-{name}.json"))));
+        .map(|name| (format!("\"{name}\"."), read(&format!("dashboards/memwarden-{name}.json"))));
     for (alert, text) in told {
         let lines: Vec<&str> = text.trim_start_matches("- ").split("\n- ").collect();
         let names: Vec<&str> = lines.iter().filter_map(|line| Some(line.split_once(": ")?.0)).collect();
         assert_eq!(names, ["Means", "Panel", "Command", "Do", "Ends"], "{alert}");
-        let (panel, board) = lines[1]["Panel: ".len()..].split_once(" of ").unwrap();
+        let (panel, board) = lines[1]["Panel: ".len()..].split_once(" of the dashboard ").unwrap();
         let (_, board) =
             boards.iter().find(|(name, _)| name == board).unwrap_or_else(|| panic!("{alert}: {board}"));
         assert!(board.contains(&format!("\"title\": {panel}")), "{alert}: no panel {panel}");
