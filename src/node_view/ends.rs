@@ -405,7 +405,8 @@ pub fn evidence(seen: &EndEvidence) -> String {
         }
         EndEvidence::Xid { gpu, xid } => format!("GPU {gpu} reported XID {xid}"),
         EndEvidence::Leak { bytes_per_second } => {
-            let rate = bytes_per_second.map_or_else(String::new, |rate| format!(", by {}", format::rate(rate)));
+            let rate =
+                bytes_per_second.map_or_else(String::new, |rate| format!(", by {}", format::rate(rate)));
             format!("its memory grew without an end before (leak{rate})")
         }
         EndEvidence::Signalled => "memory protection sent it a signal".to_owned(),

@@ -59,7 +59,7 @@ fn named(kind: &str, phase: &str, failure: &str) {
     let before = output.split(failure).next().unwrap();
     assert!(before.len() < output.len(), "it did not fail: {output}");
     let names =
-        |line: &str| line.starts_with("memwarden:") && line.contains(phase) && line.contains("will not fit");
+        |line: &str| line.starts_with("memwarden:") && line.contains(phase) && line.contains(" not fit");
     assert!(before.lines().any(names), "{output}");
 }
 
@@ -70,7 +70,8 @@ fn a_first_optimizer_step_that_will_not_fit_on_a_gpu() {
 
 #[test]
 fn a_longest_batch_that_will_not_fit_on_a_gpu() {
-    named("longest", "the largest step (4 samples of 1024 tokens) needs 28", "out of memory");
+    // The sizes before it are few and far from it.
+    named("longest", "the largest step (4 samples of 1024 tokens) may not fit (28", "out of memory");
 }
 
 #[test]

@@ -138,7 +138,8 @@ impl Episode {
     pub(super) fn leak(&self) -> Option<EndEvidence> {
         let workload = Subject::workload(&self.workload.name);
         let mut known = self.frame.iter().flat_map(|frame| &frame.outlook.conclusions);
-        let own = known.find(|known| known.subject == workload)?.growth.as_ref().filter(|growth| growth.leaks())?;
+        let own =
+            known.find(|known| known.subject == workload)?.growth.as_ref().filter(|growth| growth.leaks())?;
         Some(EndEvidence::Leak { bytes_per_second: own.bytes_per_second() })
     }
 

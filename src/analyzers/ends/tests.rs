@@ -82,7 +82,8 @@ impl Node {
                     key: Some(Self::key(*pid)),
                     workload: (*name).into(),
                     rank: (*rank).into(),
-                    run: Label::default(), cannot_save: None,
+                    run: Label::default(),
+                    cannot_save: None,
                 });
             }
         }

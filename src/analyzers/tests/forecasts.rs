@@ -339,8 +339,13 @@ fn the_outlook_names_by_identity_who_is_meant() {
         analyzer.analyze(&view, Timestamp::from_secs(1799), &mut last);
         last
     };
-    let rank =
-        ReportedRank { key: Some(process), workload: "job".into(), rank: "3".into(), run: Label::default(), cannot_save: None };
+    let rank = ReportedRank {
+        key: Some(process),
+        workload: "job".into(),
+        rank: "3".into(),
+        run: Label::default(),
+        cannot_save: None,
+    };
     let gpu = GpuProcess { pid: 9, gpu: "5".into(), uuid: "GPU-5".into(), memory: None };
     let facts = Facts {
         ranks: vec![rank],

@@ -362,7 +362,7 @@ fn keys_of_several_clients_and_of_other_devices_are_read() {
             W&B
             memory of GPU 0 (rank_1) (GPU): 1 of None, 5
             memory of TPU 0 (GPU): 1 of Some(9.0), 7
-            memory of GPU 3 (n1) (GPU): 1 of None, 2097152
+            memory of GPU 3 (n1) (GPU): 1 of Some(4194304.0), 2097152
             memory of the process (rank_1): 1 of None, 1048576
             Unknown step None of None in None, code None, memory (None, None)
             keys of memory that are not read: trn.N.memoryHostBytes

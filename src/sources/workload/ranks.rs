@@ -174,7 +174,8 @@ impl Ranks {
     /// The run of each workload: the first name, in order, that its ranks agree on.
     fn find_runs(&mut self, seen: &[Seen], workload_table: &WorkloadTable, pods: &PodNames) {
         // Processes that no launcher started as ranks have a name of their run too, those below a rank that of the rank.
-        let mut named: foldhash::HashMap<&crate::model::ids::WorkloadKey, Option<&Label>> = foldhash::HashMap::default();
+        let mut named: foldhash::HashMap<&crate::model::ids::WorkloadKey, Option<&Label>> =
+            foldhash::HashMap::default();
         for seen in seen {
             let environment = self.known.get(&seen.key).and_then(|known| known.environment.as_ref());
             let own = environment.and_then(|environment| environment.named_run.as_ref());

@@ -97,7 +97,15 @@ fn ranks_and_large_processes_are_kept_of_many_that_end_together() {
     for pid in 1..=10_000_u32 {
         let rank = (pid == 9_000).then(|| "0".into());
         let rss = Bytes::new(if pid == 9_500 { 8 << 30 } else { 1 << 20 });
-        let member = Member { key: key(pid), comm: "sh".into(), parent: 1, rss, cgroup: None, rank, run: Label::default() };
+        let member = Member {
+            key: key(pid),
+            comm: "sh".into(),
+            parent: 1,
+            rss,
+            cgroup: None,
+            rank,
+            run: Label::default(),
+        };
         episode.add(member, Timestamp::from_secs(1));
     }
     let kept: Vec<u32> = episode.members.iter().map(|member| member.key.pid).collect();
