@@ -380,24 +380,41 @@ pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
+/// Whether the test that calls this is left to `tests/real`, because it needs programs that are installed or takes minutes: its name is
+/// then added to the file that `MEMWARDEN_LEFT` names, which only `tests/run` sets.
+pub(crate) fn is_left() -> bool {
+    let Some(path) = std::env::var_os("MEMWARDEN_LEFT") else { return false };
+    let thread = std::thread::current();
+    let line = format!("{}\n", thread.name().expect("the thread of a test has its name"));
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+    file.write_all(line.as_bytes()).unwrap();
+    true
+}
+
 /// A program on PATH, or a line that says what is skipped for want of it.
 pub(crate) fn tool(name: &str) -> Option<PathBuf> {
+    if is_left() {
+        return None;
+    }
     let found = on_path(name);
     if found.is_none() {
-        crate::skip::skip(&format!("{name} is not installed (tests/run installs it)"));
+        crate::skip::skip(&format!("{name} is not installed (tests/real installs it)"));
     }
     found
 }
 
 /// The Python of the tests, if it has a module, or a line that says what is skipped for want of it.
 pub(crate) fn python_with(module: &str) -> Option<PathBuf> {
+    if is_left() {
+        return None;
+    }
     let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/bin/python");
     let python = std::env::var_os("MEMWARDEN_TEST_PYTHON").map_or_else(own, PathBuf::from);
     let imports = program(&python).args(["-c", &format!("import {module}")]).output();
     if imports.is_ok_and(|output| output.status.success()) {
         return Some(python);
     }
-    crate::skip::skip(&format!("{} cannot import {module} (tests/run installs it)", python.display()));
+    crate::skip::skip(&format!("{} cannot import {module} (tests/real installs it)", python.display()));
     None
 }
 
@@ -422,9 +439,12 @@ pub(crate) fn children(parent: u32) -> Vec<u32> {
 
 /// Whether slow tests are wanted; says so where they are not.
 pub(crate) fn slow_tests() -> bool {
+    if is_left() {
+        return false;
+    }
     let wanted = std::env::var_os("RUN_SLOW_TESTS").is_some();
     if !wanted {
-        crate::skip::skip("RUN_SLOW_TESTS is not set (tests/run sets it)");
+        crate::skip::skip("RUN_SLOW_TESTS is not set (tests/real sets it)");
     }
     wanted
 }

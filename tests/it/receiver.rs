@@ -42,8 +42,11 @@ impl Receiver {
 
     /// Starts a receiver on these ports.
     pub(crate) fn start_at(grpc: u16, http: u16) -> Option<Self> {
+        if crate::harness::is_left() {
+            return None;
+        }
         let Some(binary) = rotel() else {
-            crate::skip::skip("the OTLP receiver rotel is not installed (tests/run installs it)");
+            crate::skip::skip("the OTLP receiver rotel is not installed (tests/real installs it)");
             return None;
         };
         let mut child = program(binary)

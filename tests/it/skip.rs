@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-/// Writes the reason to standard error itself, and to the file that `tests/run` shows at its end.
+/// Writes the reason to standard error itself, and to the file that `tests/run` and `tests/real` show at their end.
 pub(crate) fn skip(why: &str) {
     let line = format!("skipped: {why}\n");
     // A closed standard error or a full disk must not fail a test that was to be skipped.
