@@ -18,6 +18,21 @@ ENDS = {
     "monitor._phases.begin('optimizer'); raise MemoryError('secret')": ("out_of_memory", "MemoryError", "host", "optimizer"),
     "raise OSError(12, 'secret')": ("out_of_memory", "OSError", "host", None),
     "raise OSError(2, 'secret')": ("exception", "FileNotFoundError", None, None),
+    "raise OSError(28, 'secret', '/data/secret')": ("out_of_space", "OSError", "disk", None),
+    "raise OSError(122, 'secret')": ("out_of_space", "OSError", "disk", None),
+    "raise OSError(28, 'secret', '/dev/shm/secret')": ("out_of_space", "OSError", "shm", None),
+    "raise RuntimeError('unable to allocate shared memory(shm) for file </torch_1>: No space left on device (28)')": (
+        "out_of_space",
+        "RuntimeError",
+        "shm",
+        None,
+    ),
+    "raise RuntimeError('[enforce fail] . PytorchStreamWriter failed writing file data/0: file write failed')": (
+        "out_of_space",
+        "RuntimeError",
+        "disk",
+        None,
+    ),
     "raise RuntimeError('CUDA out of memory. Tried')": ("out_of_memory", "RuntimeError", "device", None),
     "raise RuntimeError('[enforce fail] DefaultCPUAllocator: can not allocate')": ("out_of_memory", "RuntimeError", "host", None),
     "try: raise RuntimeError('CUDA error: out of memory')\nexcept RuntimeError as e: raise KeyError(1) from e": (
@@ -65,6 +80,7 @@ LIMITS = {
         "open_files",
         200,
     ),
+    "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); raise OSError(27, 'secret')": ("exception", "file_size", 4096),
     "import errno; raise BlockingIOError(errno.EAGAIN, 'secret')": ("exception", None, None),
     # What a failed fork(2) and a thread that cannot be started raise, by the names of functions in the frame that raises: as root,
     # no limit is in force.
@@ -100,6 +116,7 @@ LAST_LINES = {
     "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200)); held = [open('/dev/null') for _ in range(300)]": (
         "the limit of open files (ulimit -n, 200) was reached"
     ),
+    "raise OSError(28, 'x')": "no space was left on the disk, or for this user",
     "raise ValueError": None,
     "": None,
 }
