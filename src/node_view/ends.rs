@@ -68,7 +68,16 @@ fn how(end: &End) -> String {
             format!("was {certainty}killed by the kernel, because the limit of a cgroup was reached")
         }
         EndCause::CgroupLimit => {
-            format!("was {certainty}killed by the kernel, because the limit of {resource}{limit} was reached")
+            let grew = end.other.as_ref().map_or_else(String::new, |other| {
+                format!(
+                    ", by the growth of {} to {}",
+                    escaped(other.workload.as_str()),
+                    format::bytes(other.bytes)
+                )
+            });
+            format!(
+                "was {certainty}killed by the kernel, because the limit of {resource}{limit} was reached{grew}"
+            )
         }
         EndCause::HostMemory => format!(
             "was {certainty}killed by the kernel, because the memory of the host{limit} was exhausted{held}"
@@ -306,6 +315,9 @@ fn advice(end: &End) -> Option<String> {
         _ => None,
     });
     Some(match end.cause {
+        EndCause::CgroupLimit if let Some(other) = &end.other => {
+            format!("Give {} a limit of its own.", escaped(other.workload.as_str()))
+        }
         EndCause::CgroupLimit => {
             "Raise the limit, or lower what it uses (memwarden oom and leak say what grows).".to_owned()
         }

@@ -1,15 +1,19 @@
 //! What was observed of a process that ended, from outside and as it said itself.
 
+use std::collections::HashMap;
+
 use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::classify::Case;
 use super::episode::{Episode, Member};
-use super::observed::{self, Observed, Recent};
+use super::observed::{Observed, Recent};
+use super::others;
 use crate::model::analyzer::View;
 use crate::model::ends::{FailedAllocation, ProcessLimit};
 use crate::model::facts::Facts;
 use crate::model::fit::{ByeEnd, Medium};
+use crate::model::ids::WorkloadKey;
 use crate::model::label::Label;
 use crate::model::printable::escaped;
 use crate::model::time::Timestamp;
@@ -90,13 +94,16 @@ pub(super) fn case(
     view: &View<'_>,
     recent: &Recent,
     episode: &Episode,
-    (member, observed): (&Member, Option<&Observed>),
+    member: &Member,
+    known: &HashMap<WorkloadKey, Observed>,
 ) -> Case {
+    let observed = known.get(&episode.workload.key);
     let kernel_kill = recent.kill_of(member.key);
     let group = member.cgroup.clone().or_else(|| Some(observed?.cgroup.clone())).unwrap_or_default();
     let other_kill = recent.other_kill(member.key, &group);
     let gpus = observed.map_or(&[][..], |known| &known.gpus);
     let status = recent.status_of(member.key);
+    let hit = kernel_kill.as_ref().or(other_kill.as_ref().map(|other| &other.kill));
     Case {
         status,
         sender: status.and_then(|status| recent.sender_of(member.key, status)),
@@ -110,16 +117,15 @@ pub(super) fn case(
         is_signalled: recent.is_signalled(member.key),
         leak: episode.leak(),
         will_not_fit: episode.will_not_fit(member.key.pid),
-        cgroup: episode.cgroup_level(
-            view,
-            &group,
-            kernel_kill.as_ref().or(other_kill.as_ref().map(|other| &other.kill)),
-        ),
+        cgroup: episode.cgroup_level(view, &group, hit),
         host: episode.host_level(),
         gpu: episode.gpu_level(gpus),
         tmpfs: recent.tmpfs_of(member.key, &episode.workload.key, episode.between()),
-        gpu_other: observed::gpu_other(view, &episode.workload.name, gpus),
-        host_other: observed::host_other(view, &episode.workload.name),
+        group_other: hit
+            .filter(|hit| hit.limit_cgroup != group)
+            .and_then(|hit| others::in_group(known, observed, &hit.limit_cgroup)),
+        gpu_other: others::on_gpu(view, &episode.workload.name, gpus),
+        host_other: others::on_host(view, &episode.workload.name),
         xid: recent.xid_of(gpus),
         kernel_kill,
         other_kill,

@@ -87,6 +87,8 @@ pub(super) struct Case {
     pub(super) gpu: Option<Level>,
     /// Absent where none was read.
     pub(super) tmpfs: Option<TmpfsState>,
+    /// The other workload that grew the most below the limit that was reached, where it grew more than its own.
+    pub(super) group_other: Option<OtherHolder>,
     /// The other workload with the most memory on its GPU, and on the host.
     pub(super) gpu_other: Option<OtherHolder>,
     pub(super) host_other: Option<OtherHolder>,
@@ -155,7 +157,11 @@ pub(super) struct Classified {
 impl Classified {
     /// A guess is no reason to give up.
     pub(super) fn retry(&self) -> Retry {
-        if self.probability >= PROBABLE { self.cause.retry() } else { Retry::Unknown }
+        match self.cause {
+            _ if self.probability < PROBABLE => Retry::Unknown,
+            EndCause::CgroupLimit if self.other.is_some() => Retry::MayHelp,
+            cause => cause.retry(),
+        }
     }
 }
 
@@ -172,6 +178,7 @@ pub(super) fn classify(case: &Case) -> Classified {
         _ => None,
     };
     let other = match cause {
+        EndCause::CgroupLimit => case.group_other.clone(),
         EndCause::HostMemory => case.host_other.clone(),
         EndCause::GpuNeighbor => case.gpu_other.clone(),
         _ => None,

@@ -19,6 +19,7 @@ mod classify;
 mod episode;
 pub mod metrics;
 mod observed;
+mod others;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -251,7 +252,7 @@ impl Ends {
                 .members
                 .iter()
                 .map(|member| {
-                    let mut case = case::case(view, &self.recent, &episode, (member, observed));
+                    let mut case = case::case(view, &self.recent, &episode, member, &self.workloads);
                     let place = case::add_said(&mut case, facts, (&episode.workload.name, member), now);
                     (member, classify::classify(&case), place)
                 })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::classify::{EXHAUSTED, Level, OtherKill, TmpfsState, kill_of};
 use crate::model::analyzer::View;
-use crate::model::ends::{EndEvidence, ExitStatus, OomKill, OtherHolder, Sender};
+use crate::model::ends::{EndEvidence, ExitStatus, OomKill, Sender};
 use crate::model::facts::{Facts, KernelLog, KernelReport, OomVictim, ProcessRow, Tmpfs, TmpfsTable};
 use crate::model::finding::Subject;
 use crate::model::ids::{ProcessKey, WorkloadKey, within};
@@ -14,7 +14,7 @@ use crate::model::time::Timestamp;
 use crate::model::units::{GIB, TICKS, real, whole};
 use crate::model::xid;
 use crate::sources::gpu::metrics::XID_ERRORS;
-use crate::sources::{cgroup, memory, training, workload};
+use crate::sources::{cgroup, training, workload};
 
 /// Most points of the curve of a workload, and how many seconds it covers: two minutes at a sample each second.
 const MOST_POINTS: usize = 128;
@@ -34,8 +34,6 @@ const MOST_KILLS: usize = 4_096;
 const PARENT: f64 = 60.0;
 /// Most reads of tmpfs that are kept.
 const MOST_READS: usize = 4;
-/// Share of the memory of the host above which another workload is worth naming.
-const NOTICEABLE: f64 = 0.1;
 
 /// One GPU of a workload, by index and UUID.
 pub(super) type Gpu = (Label, Label);
@@ -43,6 +41,7 @@ pub(super) type Gpu = (Label, Label);
 /// What is known of a running workload.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
+    pub(super) name: Label,
     pub(super) user: Label,
     pub(super) run: Label,
     pub(super) cgroup: Label,
@@ -54,7 +53,7 @@ pub(super) struct Observed {
     pub(super) saved_step: Option<u64>,
     /// Seconds on the monotonic clock, resident memory and GPU memory, in bytes.
     pub(super) curve: VecDeque<(f64, f64, Option<f64>)>,
-    seen: f64,
+    pub(super) seen: f64,
 }
 
 /// Records the workloads that are tracked in this tick.
@@ -84,6 +83,9 @@ pub(super) fn record(
         let Some(used) = rss.get(&workload.name).copied() else { continue };
         let own = known.entry(workload.key.clone()).or_default();
         own.seen = at;
+        if own.name != workload.name {
+            own.name.clone_from(&workload.name);
+        }
         if own.user != names.user || own.run != names.run.name || own.cgroup != names.cgroup {
             (own.user, own.run, own.cgroup) =
                 (names.user.clone(), names.run.name.clone(), names.cgroup.clone());
@@ -114,6 +116,14 @@ struct OomKilled {
     parent: u32,
     group: Option<Label>,
     at: f64,
+}
+
+impl Observed {
+    /// By how much its resident memory grew in the time of the curve, and what it was last, in bytes.
+    pub(super) fn growth(&self) -> (f64, f64) {
+        let least = self.curve.iter().map(|(_, rss, _)| *rss).fold(f64::INFINITY, f64::min);
+        self.curve.back().map_or((0.0, 0.0), |(_, rss, _)| (rss - least, *rss))
+    }
 }
 
 /// The last seconds of the host.
@@ -466,23 +476,4 @@ impl Recent {
             .max_by(|one, other| order(one.0.1).cmp(&order(other.0.1)).then(one.1.1.total_cmp(&other.1.1)));
         worst.map(|((gpu, xid), _)| (gpu.0.clone(), *xid))
     }
-}
-
-/// The workload other than `own` with the most memory on one of these GPUs.
-pub(super) fn gpu_other(view: &View<'_>, own: &Label, gpus: &[Gpu]) -> Option<OtherHolder> {
-    let on_them = view
-        .points(&workload::metrics::GPU_MEMORY)
-        .iter()
-        .filter(|point| point.labels[0] != *own && gpus.iter().any(|(_, uuid)| *uuid == point.labels[2]));
-    let largest = on_them.max_by(|one, other| one.value.total_cmp(&other.value))?;
-    Some(OtherHolder { workload: largest.labels[0].clone(), bytes: largest.value })
-}
-
-/// The workload other than `own` with the most resident memory, if it holds a noticeable share of the host's.
-pub(super) fn host_other(view: &View<'_>, own: &Label) -> Option<OtherHolder> {
-    let others = view.points(&workload::metrics::RSS).iter().filter(|point| point.labels[0] != *own);
-    let largest = others.max_by(|one, other| one.value.total_cmp(&other.value))?;
-    let total = view.value(&memory::metrics::TOTAL, &[])?;
-    (largest.value >= NOTICEABLE * total)
-        .then(|| OtherHolder { workload: largest.labels[0].clone(), bytes: largest.value })
 }
