@@ -64,8 +64,9 @@ impl Args {
         }
         let mut shown = ask()?;
         if !self.all {
-            let is_part =
-                |end: &&End| end.is_abnormal() && !end.is_whole && end.workload == shown.ends[0].workload;
+            let is_part = |end: &&End| {
+                end.is_failure_of_part() && !end.is_whole && end.workload == shown.ends[0].workload
+            };
             let parts = shown.ends.iter().skip(1).take_while(is_part).take(MOST_PARTS).count();
             shown.ends.truncate(if self.name.is_some() { 1 + parts } else { 1 });
         }

@@ -254,6 +254,7 @@ pub enum EndEvidence {
 
 /// A kill of the kernel's OOM killer, by its log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct OomKill {
     /// The memory that ran out.
     pub scope: OomScope,
@@ -325,6 +326,15 @@ impl End {
     /// The health of the end.
     pub fn health(&self) -> Health {
         self.cause.into()
+    }
+
+    /// Whether a program whose process ended so may have lost something: not where the program ends its helpers itself, nor where
+    /// nothing is known.
+    pub fn is_failure_of_part(&self) -> bool {
+        /// SIGHUP, SIGINT, SIGPIPE and SIGTERM.
+        const ORDINARY: [i32; 4] = [1, 2, 13, 15];
+        let is_ordinary = |seen: &EndEvidence| matches!(seen, EndEvidence::Status(status) if status.signal().is_some_and(|signal| ORDINARY.contains(&signal)));
+        self.is_abnormal() && self.cause != EndCause::Unknown && !self.evidence.iter().any(is_ordinary)
     }
 
     /// Whether people look for its reason.

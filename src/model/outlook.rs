@@ -39,8 +39,8 @@ pub struct Outlook {
     pub ends: Arc<[Arc<End>]>,
     /// The processes that the kernel's OOM killer killed since the tick before, by the source `kmsg`.
     pub oom_victims: Vec<OomVictim>,
-    /// Whether a process was killed whose end is not stated yet.
-    pub awaits_kills: bool,
+    /// The workloads of processes that were killed and whose end is not stated yet.
+    pub awaits_kills: Vec<Label>,
     /// Whether an analyzer forecasts: false where it is disabled, or failed in this tick.
     pub has_forecasts: bool,
     /// Whether an analyzer detects leaks.
@@ -423,7 +423,7 @@ impl Outlook {
     pub fn absorb(&mut self, other: Self) {
         self.has_forecasts |= other.has_forecasts;
         self.has_leaks |= other.has_leaks;
-        self.awaits_kills |= other.awaits_kills;
+        self.awaits_kills.extend(other.awaits_kills);
         self.fits.extend(other.fits);
         if !other.ends.is_empty() {
             self.ends = other.ends;

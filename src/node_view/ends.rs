@@ -59,7 +59,7 @@ fn how(end: &End) -> String {
     });
     match end.cause {
         cause
-            if cause.is_memory()
+            if (cause.is_memory() || cause == EndCause::Killed)
                 && let Some(other) = other_kill(end) =>
         {
             format!("failed{}, {certainty}because the kernel killed {other}{limit}{held}", status(end))

@@ -159,11 +159,14 @@ impl Recorder {
     /// Records the ends of processes of the selected workloads, and marks those that the kernel log says were killed for lack of
     /// memory, each once.
     pub fn record_ends(&mut self, outlook: &Outlook) {
-        self.awaits_kill = outlook.awaits_kills;
+        self.awaits_kill = outlook.awaits_kills.iter().any(|name| self.focus.has_workload(name.as_str()));
         let ends = &outlook.ends;
         let new = ends.iter().filter(|end| end.number > self.last_end);
         for end in new.filter(|end| self.focus.has_workload(end.workload.as_str())) {
-            if end.is_abnormal() && self.failures.len() < MOST_MARKS {
+            if end.is_failure_of_part() {
+                if self.failures.len() >= MOST_MARKS {
+                    self.failures.remove(0);
+                }
                 self.failures.push(Arc::clone(end));
             }
             if end.evidence.iter().any(|seen| matches!(seen, EndEvidence::KernelLog(_))) {
@@ -185,9 +188,13 @@ impl Recorder {
         self.end = own.cloned().or(self.end.take());
     }
 
-    /// Takes the last end of a process of the selected workload that was no success, where none of the workload is known.
+    /// Takes the last failure of a process of the selected workload, if it was lately, where no end of the workload is known.
     pub fn explain_by_failure(&mut self) {
-        self.end = self.end.take().or_else(|| self.failures.last().cloned());
+        /// Seconds in which a program fails because a process of it did.
+        const LATELY: f64 = 60.0;
+        let oldest = self.last.unix_seconds - LATELY;
+        let last = self.failures.last().filter(|end| end.unix_seconds >= oldest);
+        self.end = self.end.take().or_else(|| last.cloned());
     }
 
     /// Whether a process of a workload was killed, and why is not stated yet.

@@ -39,7 +39,7 @@ const SCENARIO: &str = r#"{"driver_version": "580.95.05", "epoch": 1750000000, "
    "processes": [{"pid": 3000001, "memory": 32212254720, "sm": 81, "mem": 30, "enc": 1, "dec": 2},
                  {"pid": 3000002, "memory": 9663676416, "type": "graphics", "sm": 11, "mem": 3},
                  {"pid": 3000003, "memory": 1048576, "type": "mps"}]},
-  {"uuid": "GPU-split", "power_milliwatts": 310000, "memory": {"used": 34359738368},
+  {"uuid": "GPU-split", "architecture": "ampere", "power_milliwatts": 310000, "memory": {"used": 34359738368},
    "mig": {"enabled": true, "instances": [
      {"uuid": "MIG-large", "gi": 1, "ci": 0, "name": "NVIDIA H100 80GB HBM3 MIG 3g.40gb", "gpu_slices": 3,
       "memory": {"total": 42144366592, "reserved": 67108864, "used": 17179869184},

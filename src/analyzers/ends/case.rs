@@ -100,7 +100,7 @@ pub(super) fn case(
     let observed = known.get(&episode.workload.key);
     let kernel_kill = recent.kill_of(member.key);
     let group = member.cgroup.clone().or_else(|| Some(observed?.cgroup.clone())).unwrap_or_default();
-    let other_kill = recent.other_kill(member.key, &group);
+    let other_kill = recent.other_kill(member.key, (&group, episode.workload.user));
     let gpus = observed.map_or(&[][..], |known| &known.gpus);
     let status = recent.status_of(member.key);
     let hit = kernel_kill.as_ref().or(other_kill.as_ref().map(|other| &other.kill));
@@ -109,7 +109,7 @@ pub(super) fn case(
         sender: status.and_then(|status| recent.sender_of(member.key, status)),
         counted_kill: recent.counted_kill(&group),
         counts_kills: recent.counts_kills_of(&group),
-        log: recent.log_since(episode.between().0),
+        log: recent.log_since(episode.between().0, episode.workload.user),
         child_signal: recent.child_signal(member.key),
         report: recent.report_of(member.key, &group),
         comm: member.comm.clone(),

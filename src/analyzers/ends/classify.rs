@@ -102,12 +102,14 @@ pub(super) struct OtherKill {
     pub(super) pid: Option<u32>,
     pub(super) comm: Label,
     pub(super) is_child: bool,
+    /// Whether it was in the last seconds before the end.
+    pub(super) is_recent: bool,
     pub(super) kill: OomKill,
 }
 
 impl OtherKill {
     pub(super) fn of(victim: &OomVictim, is_child: bool) -> Self {
-        Self { pid: victim.pid, comm: victim.comm.clone(), is_child, kill: kill_of(victim) }
+        Self { pid: victim.pid, comm: victim.comm.clone(), is_child, is_recent: true, kill: kill_of(victim) }
     }
 }
 

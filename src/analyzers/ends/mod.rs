@@ -96,8 +96,10 @@ impl Analyzer for Ends {
             out.batch.put(&metrics::REPEATED, &labels, Count(count));
         }
         out.outlook.ends = Arc::clone(&self.ends);
-        let mut members = self.episodes.values().flat_map(|episode| &episode.members);
-        out.outlook.awaits_kills = members.any(|member| self.recent.is_killed(member.key));
+        let has_kill =
+            |episode: &&Episode| episode.members.iter().any(|member| self.recent.is_killed(member.key));
+        let awaited = self.episodes.values().filter(has_kill);
+        out.outlook.awaits_kills = awaited.map(|episode| episode.workload.name.clone()).collect();
     }
 
     fn save(&self) -> Option<SavedState> {
@@ -155,7 +157,8 @@ pub fn unobserved(workload: Label, comm: Label, (exited, user_id): (ExitedProces
         used_bytes: None,
         limit_bytes: None,
         other: None,
-        evidence: found.evidence,
+        // Nobody has looked at the log.
+        evidence: found.evidence.into_iter().filter(|seen| !matches!(seen, EndEvidence::Log(_))).collect(),
         phase: Label::default(),
         step: None,
         checkpoint_step: None,

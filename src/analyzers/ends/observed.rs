@@ -126,6 +126,11 @@ impl Observed {
     }
 }
 
+/// Whether it can be a kill of a process of this user that no tick has seen.
+fn is_unseen_of(killed: &OomKilled, user: u32) -> bool {
+    killed.victim.process.is_none() && killed.victim.uid.is_none_or(|uid| uid == user)
+}
+
 /// The last seconds of the host.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
@@ -145,8 +150,8 @@ pub(super) struct Recent {
     signalled: HashMap<ProcessKey, f64>,
     /// The first signal of each number that each process was sent, and when it was seen.
     signals: HashMap<(ProcessKey, i32), (Option<Sender>, f64)>,
-    /// The counter of OOM kills of each cgroup, when it last rose, and by how much it rose lately.
-    counters: HashMap<Label, (f64, f64, f64)>,
+    /// The counter of OOM kills of each cgroup, and when and by how much it rose lately.
+    counters: HashMap<Label, (f64, Vec<(f64, f64)>)>,
     /// The count of each XID of a GPU, and when it last rose.
     xids: BTreeMap<(Gpu, u32), (f64, f64)>,
     /// The last reads of tmpfs, the newest last: one before an end, and one that follows it.
@@ -212,15 +217,12 @@ impl Recent {
         for point in view.points(&cgroup::metrics::EVENTS) {
             let [path, event] = &*point.labels else { continue };
             if event.as_str() == "oom_kill" {
-                let unknown = (point.value, f64::NEG_INFINITY, 0.0);
-                let (value, mut at, mut rise) = self.counters.remove(path).unwrap_or(unknown);
-                if at < self.oldest {
-                    rise = 0.0;
-                }
+                let (value, mut rises) = self.counters.remove(path).unwrap_or((point.value, Vec::new()));
+                rises.retain(|(at, _)| *at >= self.oldest);
                 if point.value > value {
-                    (at, rise) = (now, rise + point.value - value);
+                    rises.push((now, point.value - value));
                 }
-                counters.insert(path.clone(), (point.value, at, rise));
+                counters.insert(path.clone(), (point.value, rises));
             }
         }
         self.counters = counters;
@@ -243,11 +245,19 @@ impl Recent {
             self.incomplete = now;
         }
         self.reports.retain(|(_, at)| *at >= self.oldest);
-        self.reports.extend(facts.kernel_reports.iter().take(MOST_KILLS).map(|report| (report.clone(), now)));
-        self.kills.retain(|killed| now - killed.at <= PARENT || killed.at >= self.oldest);
+        let room = MOST_KILLS.saturating_sub(self.reports.len());
+        self.reports.extend(facts.kernel_reports.iter().take(room).map(|report| (report.clone(), now)));
+        // One with much memory takes long to end.
+        let is_there =
+            |process: ProcessKey| facts.row(process).is_some() || facts.before.row(process.pid).is_some();
+        self.kills.retain(|killed| {
+            now - killed.at <= PARENT
+                || killed.at >= self.oldest
+                || killed.victim.process.is_some_and(is_there)
+        });
         for victim in &facts.oom_victims {
             let is_known = |killed: &OomKilled| killed.victim.process == victim.process;
-            if victim.process.is_some() && self.latest().any(is_known) {
+            if victim.process.is_some() && self.kills.iter().any(is_known) {
                 continue;
             }
             if self.kills.len() >= MOST_KILLS {
@@ -369,7 +379,7 @@ impl Recent {
     }
 
     pub(super) fn kill_of(&self, process: ProcessKey) -> Option<OomKill> {
-        let killed = self.latest().find(|killed| killed.victim.process == Some(process))?;
+        let killed = self.kills.iter().rev().find(|killed| killed.victim.process == Some(process))?;
         Some(kill_of(&killed.victim))
     }
 
@@ -380,7 +390,7 @@ impl Recent {
 
     /// The processes that the kernel's OOM killer killed lately.
     pub(super) fn killed(&self) -> Vec<ProcessKey> {
-        self.latest().filter_map(|killed| killed.victim.process).collect()
+        self.kills.iter().filter_map(|killed| killed.victim.process).collect()
     }
 
     /// The only kill of a process of this name, where the kernel log names pids of another namespace.
@@ -391,17 +401,20 @@ impl Recent {
     }
 
     /// The kill of a process that this one had started, or of a process of its cgroup that no tick has seen.
-    pub(super) fn other_kill(&self, process: ProcessKey, group: &Label) -> Option<OtherKill> {
+    pub(super) fn other_kill(&self, process: ProcessKey, (group, user): (&Label, u32)) -> Option<OtherKill> {
         let of_child = self.kills.iter().rev().find(|killed| {
             let is_younger = killed.victim.process.is_some_and(|own| own.start >= process.start);
             killed.parent == process.pid && is_younger
         });
         if let Some(killed) = of_child {
-            return Some(OtherKill::of(&killed.victim, true));
+            return Some(OtherKill {
+                is_recent: killed.at >= self.oldest,
+                ..OtherKill::of(&killed.victim, true)
+            });
         }
         // The root cgroup has the processes of everybody.
         let group = Some(group).filter(|group| !["", "/"].contains(&group.as_str()))?;
-        let is_it = |killed: &&OomKilled| killed.victim.process.is_none() && killed.victim.cgroup == *group;
+        let is_it = |killed: &&OomKilled| is_unseen_of(killed, user) && killed.victim.cgroup == *group;
         self.latest().find(is_it).map(|killed| OtherKill::of(&killed.victim, false))
     }
 
@@ -428,8 +441,10 @@ impl Recent {
     }
 
     /// Whether what the kernel logged since a process was last seen `alive` is known, and otherwise why not.
-    pub(super) fn log_since(&self, alive: Timestamp) -> KernelLog {
+    pub(super) fn log_since(&self, alive: Timestamp, user: u32) -> KernelLog {
         match self.log {
+            // One of these may have been it.
+            KernelLog::Complete if self.latest().any(|killed| is_unseen_of(killed, user)) => KernelLog::Lost,
             KernelLog::Complete if self.incomplete > alive.monotonic().as_secs_f64() => KernelLog::Lost,
             log => log,
         }
@@ -449,22 +464,22 @@ impl Recent {
     /// log explains; and whether it is `group` itself.
     pub(super) fn counted_kill(&self, group: &Label) -> Option<(Label, bool)> {
         let is_in = |group: &Label, path: &Label| within(group.as_str(), path.as_str());
-        let rose = |at: f64| at >= self.oldest;
         // A kill in a cgroup is counted in it, and on version 2 in those above too.
         let on_path = self.counters.iter().filter(|(path, _)| is_in(group, path));
-        let (nearest, (_, at, rise)) = on_path.max_by_key(|(path, _)| path.as_str().len())?;
+        let (nearest, (_, rises)) = on_path.max_by_key(|(path, _)| path.as_str().len())?;
         let is_elsewhere = nearest != group
             && self
                 .counters
                 .iter()
-                .any(|(path, (_, at, _))| path != nearest && is_in(path, nearest) && rose(*at));
+                .any(|(path, (_, rises))| path != nearest && is_in(path, nearest) && !rises.is_empty());
+        // A kill that the log does not place can be any, and the log is read before the counters.
         let is_named_in = |killed: &&OomKilled| {
             let own = killed.group.as_ref().unwrap_or(&killed.victim.cgroup);
-            is_in(own, nearest)
+            killed.at >= self.oldest - KEPT && (own.is_empty() || is_in(own, nearest))
         };
-        let named = self.latest().filter(is_named_in).count();
-        let is_unnamed = *rise > real(named as u64);
-        (rose(*at) && is_unnamed && !is_elsewhere).then(|| (nearest.clone(), nearest == group))
+        let named = self.kills.iter().filter(is_named_in).count();
+        let rise: f64 = rises.iter().map(|(_, rise)| rise).sum();
+        (rise > real(named as u64) && !is_elsewhere).then(|| (nearest.clone(), nearest == group))
     }
 
     /// The worst XID of one of these GPUs in the last half minute, and the newest of these.

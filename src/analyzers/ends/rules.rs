@@ -78,6 +78,21 @@ fn other_kill(case: &Case, is_child: bool, is_it: impl Fn(&str) -> bool) -> Opti
     when(case.has_failed(), Some(EndEvidence::OtherKill { pid, comm, is_child, kill }))
 }
 
+/// Whether its failure is what a program says of a process that it had started and that was killed.
+fn is_of_child(case: &Case) -> bool {
+    /// Exceptions of PyTorch, concurrent.futures, joblib and Ray.
+    const OF_WORKERS: [&str; 5] = [
+        "RuntimeError",
+        "BrokenProcessPool",
+        "TerminatedWorkerError",
+        "WorkerCrashedError",
+        "ActorDiedError",
+    ];
+    let name = case.exception.as_str().rsplit('.').next().unwrap_or_default();
+    let is_recent = case.other_kill.as_ref().is_some_and(|other| other.is_recent);
+    stood_for(case) == Some(SIGKILL) || (is_recent && (name.is_empty() || OF_WORKERS.contains(&name)))
+}
+
 fn reported(case: &Case, is_it: impl Fn(&EndEvidence) -> bool) -> Option<Option<EndEvidence>> {
     case.report.as_ref().filter(|seen| is_it(seen)).cloned().map(Some)
 }
@@ -89,6 +104,11 @@ fn is_full(level: Option<&Level>) -> bool {
 /// SIGKILL that no process sent, as far as is known, or an end without a status.
 fn may_be_oom(case: &Case) -> bool {
     !case.is_sent_by_process() && (case.signal() == Some(SIGKILL) || case.status.is_none())
+}
+
+/// SIGBUS or SIGKILL, or an end without a status.
+fn may_be_by_kernel(case: &Case) -> bool {
+    case.status.is_none() || [Some(SIGBUS), Some(SIGKILL)].contains(&case.signal())
 }
 
 fn counted(case: &Case, is_own: bool) -> Option<Option<EndEvidence>> {
@@ -211,13 +231,13 @@ rules! {
         |case| kernel_kill(case, |_| true);
     "the kernel log names pids of another namespace, and has one OOM kill of a process by its name" => None, 0.9, "the pid namespace of the host",
         |case| {
-            let kill = case.kill_by_name.as_ref().filter(|_| may_be_oom(case))?;
+            let kill = case.kill_by_name.as_ref().filter(|_| may_be_oom(case) && case.signal() == Some(SIGKILL))?;
             Some(Some(EndEvidence::KernelLog(kill.clone())))
         };
     "the kernel log has SIGBUS or SIGKILL to it because of memory that has failed" => Some(Cause::MemoryError), 0.97, "",
-        |case| reported(case, |seen| *seen == EndEvidence::MemoryError);
+        |case| reported(case, |seen| *seen == EndEvidence::MemoryError).filter(|_| may_be_by_kernel(case));
     "the kernel log has its end because the pool of huge pages was empty" => Some(Cause::HugePages), 0.97, "",
-        |case| reported(case, |seen| *seen == EndEvidence::HugePages);
+        |case| reported(case, |seen| *seen == EndEvidence::HugePages).filter(|_| may_be_by_kernel(case));
     "memory protection had sent it a signal, and it ended by that or with success" => Some(Cause::Memwarden), 0.99, "",
         |case| {
             let ends_so = case.status.and_then(ExitStatus::signal).is_none_or(|signal| [SIGTERM, SIGKILL].contains(&signal));
@@ -229,14 +249,14 @@ rules! {
     "exit code 0" => Some(Cause::Finished), 0.99, "", |case| when(case.status == Some(ExitStatus::Code(0)), None);
     "it reported that it ends as intended, and its exit status is not known" => Some(Cause::Finished), 0.8, "its exit status",
         |case| when(case.status.is_none() && case.said_finished, None);
-    "it failed, and the kernel log has an OOM kill of a process that it had started" => None, 0.97, "",
-        |case| other_kill(case, true, |_| true);
-    "SIGKILL or no status, and the counter of OOM kills of its cgroup rose more often than the log explains by others" => Some(Cause::CgroupLimit), 0.95, READABLE,
-        |case| counted(case, true).filter(|_| may_be_oom(case));
-    "the same of a cgroup above it" => Some(Cause::CgroupLimit), 0.7, READABLE,
-        |case| counted(case, false).filter(|_| may_be_oom(case));
-    "SIGXCPU that no process sent" => Some(Cause::TimeLimit), 0.95, "", |case| when(by_kernel(case, SIGXCPU), None);
-    "SIGXFSZ that no process sent" => Some(Cause::ProcessLimit), 0.95, "",
+    "SIGKILL or no status, the counter of OOM kills of its cgroup or of one above rose more often than the log explains, and 95 % of the host's memory were used" => Some(Cause::OomKill), 0.75, READABLE,
+        |case| counted(case, true).or_else(|| counted(case, false)).filter(|_| may_be_oom(case) && is_full(case.host.as_ref()));
+    "SIGKILL, and the counter of OOM kills of its cgroup rose more often than the log explains" => Some(Cause::CgroupLimit), 0.95, READABLE,
+        |case| counted(case, true).filter(|_| may_be_oom(case) && case.signal() == Some(SIGKILL));
+    "the same without a status, or of a cgroup above it" => Some(Cause::CgroupLimit), 0.7, READABLE,
+        |case| counted(case, true).or_else(|| counted(case, false)).filter(|_| may_be_oom(case));
+    "SIGXCPU that no process sent" => Some(Cause::TimeLimit), 0.9, "", |case| when(by_kernel(case, SIGXCPU), None);
+    "SIGXFSZ that no process sent" => Some(Cause::ProcessLimit), 0.9, "",
         |case| when(by_kernel(case, SIGXFSZ), limit(case, ProcessLimit::FileSize));
     "`timeout` exited with 124, or sent it the signal that ended it" => Some(Cause::TimeLimit), 0.95, "",
         |case| {
@@ -272,8 +292,10 @@ rules! {
     "it reported an exception for lack of memory of the host" => Some(Cause::ProcessLimit), 0.8, "", |case| lacked(case, Medium::Host);
     "it reported an exception for lack of space on a disk" => Some(Cause::DiskFull), 0.95, "", |case| lacked(case, Medium::Disk);
     "it reported an exception for lack of space in `/dev/shm`" => Some(Cause::SharedMemory), 0.95, "", |case| lacked(case, Medium::Shm);
-    "it failed, and the kernel log has a fork that was rejected in its cgroup" => Some(Cause::ProcessLimit), 0.85, "",
-        |case| reported(case, |seen| matches!(seen, EndEvidence::ForkRejected { .. })).filter(|_| case.has_failed());
+    "it failed, and the kernel log has an OOM kill, in the seconds before, of a process that it had started" => None, 0.97, "",
+        |case| other_kill(case, true, |_| true).filter(|_| is_of_child(case));
+    "it failed, and the kernel log has a fork that was rejected in its cgroup" => Some(Cause::ProcessLimit), 0.7, "",
+        |case| reported(case, |seen| matches!(seen, EndEvidence::ForkRejected { .. })).filter(|_| case.has_failed() && case.exception.is_empty());
     "its GPU reported a critical XID within 30 s before" => Some(Cause::GpuFault), 0.9, "",
         |case| gpu_fault(case, |health| health == Health::Critical).filter(|_| !is_ended_by_others(case));
     "the same, and a signal ended it; or an XID that is a warning, and none did" => Some(Cause::GpuFault), 0.6, TRACED,
@@ -284,7 +306,7 @@ rules! {
         });
     "it failed, and the kernel log has an OOM kill, by the same name, of a process of its cgroup that no sample saw" => None, 0.9, "",
         |case| other_kill(case, false, |comm| comm == case.comm.as_str());
-    "the same by another name" => None, 0.6, "a sample of that process", |case| other_kill(case, false, |_| true);
+    "the same by another name, or of a process that it had started, a minute before or beside another exception" => None, 0.6, "a sample of that process", |case| other_kill(case, false, |_| true).or_else(|| other_kill(case, true, |_| true));
     "it failed, and the counter of OOM kills of its cgroup rose" => Some(Cause::CgroupLimit), 0.6, READABLE,
         |case| counted(case, true).filter(|_| case.has_failed());
     "it reported an allocation that failed, and another exception later" => Some(Cause::Failed), 0.7, "",
@@ -314,7 +336,8 @@ rules! {
         |case| {
             let signal = stood_for(case)?;
             let is_of_child = case.child_signal.as_ref().is_some_and(|(.., own)| *own == signal);
-            when(is_of_child && [SIGINT, SIGTERM, SIGHUP, SIGKILL].contains(&signal), None)
+            let is_known = signal != SIGKILL || case.sees_log();
+            when(is_of_child && is_known && [SIGINT, SIGTERM, SIGHUP, SIGKILL].contains(&signal), None)
         };
     "an exit code of 128 and the number of SIGTERM, SIGINT or SIGHUP, as of programs that handle the signal" => Some(Cause::Killed), 0.8, TRACED,
         |case| when(stood_for(case).is_some_and(|signal| [SIGINT, SIGTERM, SIGHUP].contains(&signal)), None);

@@ -65,8 +65,12 @@ struct Report {
     is_page_fault: bool,
     scope: Option<OomScope>,
     choice: Option<Choice>,
+    /// Whether the line `Kill process N` came, on kernels that then may kill a child of the chosen process.
+    is_selected: bool,
     /// The cgroup of which all processes are killed.
     group: Option<String>,
+    /// Whether the first kill is for the limit of a cgroup, where its line says so.
+    is_in_cgroup: Option<bool>,
     killed: Vec<u32>,
     /// When its last line was written, in microseconds.
     last_us: u64,
@@ -96,7 +100,14 @@ impl Reports {
         if !record.from_kernel {
             return None;
         }
-        let own = line(&record.message);
+        // A name that a user chose can be a part of a line; what the kernel writes at once is none.
+        let is_part = |line: &Line<'_>| {
+            matches!(
+                line,
+                Line::Choice(_) | Line::Task { .. } | Line::Group { .. } | Line::ForkRejected { .. }
+            )
+        };
+        let own = line(&record.message).filter(|line| !record.is_continuation || is_part(line));
         if record.is_continuation && own.is_none() && !self.fragment.is_empty() {
             if self.fragment.len() + record.message.len() <= LONGEST {
                 self.fragment.push_str(&record.message);
@@ -113,8 +124,15 @@ impl Reports {
     }
 
     fn take(&mut self, line: Line<'_>, at_us: u64) -> Option<Event> {
-        let is_of_oom = !matches!(line, Line::Xid { .. } | Line::Warning(_) | Line::MemoryError { .. });
-        if is_of_oom {
+        let is_other = matches!(
+            line,
+            Line::Xid { .. }
+                | Line::Warning(_)
+                | Line::MemoryError { .. }
+                | Line::HugePages { .. }
+                | Line::ForkRejected { .. }
+        );
+        if !is_other {
             if at_us.saturating_sub(self.report.last_us) > LONGEST_PAUSE_US {
                 self.report = Report::default();
             }
@@ -143,6 +161,7 @@ impl Reports {
             Line::Selected { is_in_cgroup } => {
                 report.begin_if_over();
                 report.scope = report.scope.or(is_in_cgroup.then_some(OomScope::Cgroup));
+                report.is_selected = true;
                 None
             }
             // One of a group does not end the report.
@@ -156,13 +175,21 @@ impl Reports {
                 report.group = Some(cgroup.to_owned());
                 None
             }
-            Line::Kill { is_in_cgroup, victim } => report.kill(is_in_cgroup, victim).map(Event::Kill),
+            Line::Kill { is_in_cgroup, victim } => {
+                self.fragment.clear();
+                report.kill(is_in_cgroup, victim).map(Event::Kill)
+            }
             Line::Xid { pci, xid } => Some(Event::Xid { pci: pci.to_ascii_lowercase(), xid }),
             Line::MemoryError { pid } => Some(Event::MemoryError { pid }),
             Line::HugePages { pid } => Some(Event::HugePages { pid }),
             Line::ForkRejected { cgroup: "" } => None,
             Line::ForkRejected { cgroup } => Some(Event::ForkRejected { cgroup: cgroup.to_owned() }),
-            Line::Warning(warning) => Some(Event::Warning(warning)),
+            Line::Warning(warning) => {
+                if warning == Warning::OomNoVictim {
+                    *report = Report::default();
+                }
+                Some(Event::Warning(warning))
+            }
         }
     }
 }
@@ -177,6 +204,13 @@ impl Report {
 
     /// The kill of a line; absent where the report has it already.
     fn kill(&mut self, is_in_cgroup: Option<bool>, victim: Victim<'_>) -> Option<Kill> {
+        let is_of_other_scope = match (is_in_cgroup, self.scope) {
+            (Some(is_in_cgroup), Some(scope)) => is_in_cgroup != (scope == OomScope::Cgroup),
+            _ => !self.killed.is_empty() && is_in_cgroup != self.is_in_cgroup,
+        };
+        if is_of_other_scope {
+            *self = Self { last_us: self.last_us, ..Self::default() };
+        }
         if self.group.is_none() {
             // Of frequent reports only the kills are written.
             self.begin_if_over();
@@ -193,7 +227,8 @@ impl Report {
         let is_same_user = |(_, uid)| victim.uid.is_none_or(|own| own == uid);
         let is_own = |choice: &&Choice| self.group.is_some() || choice.process.is_none_or(is_same_user);
         let choice = self.choice.as_ref().filter(is_own);
-        let chosen = choice.and_then(|choice| choice.process).filter(|_| self.group.is_none());
+        let is_it = |(pid, _): &(u32, u32)| !self.is_selected || victim.pid.is_none_or(|own| own == *pid);
+        let chosen = choice.and_then(|choice| choice.process).filter(|_| self.group.is_none()).filter(is_it);
         let cgroup = self.group.as_ref().or_else(|| choice.map(|choice| &choice.cgroup));
         let kill = Kill {
             scope: scope.unwrap_or_default(),
@@ -206,6 +241,7 @@ impl Report {
             cgroup: cgroup.cloned().unwrap_or_default(),
             limit_cgroup: choice.map(|choice| choice.limit.clone()).unwrap_or_default(),
         };
+        self.is_in_cgroup = is_in_cgroup;
         if self.killed.len() < MOST_KILLED {
             // A kill without a number is one too.
             self.killed.push(victim.pid.unwrap_or_default());

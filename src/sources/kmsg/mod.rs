@@ -93,6 +93,7 @@ impl Kmsg {
                 // The gap in the sequence numbers gives the number of lost records; without an earlier record
                 // it is at least one.
                 Ok(Next::Overwritten) => {
+                    self.reports = Reports::default();
                     counters.lost += u64::from(self.last_sequence.is_none());
                     continue;
                 }
@@ -105,6 +106,9 @@ impl Kmsg {
             counters.records += 1;
             let expected = self.last_sequence.map_or(record.sequence, |last| last.saturating_add(1));
             counters.lost = counters.lost.saturating_add(record.sequence.saturating_sub(expected));
+            if record.sequence > expected {
+                self.reports = Reports::default();
+            }
             self.last_sequence = Some(record.sequence);
             let key = |pid| facts.before.row(pid).filter(|_| is_own).map(|row| row.key);
             match self.reports.read(&record) {
@@ -131,8 +135,8 @@ impl Kmsg {
             }
         }
         facts.kernel_log = match () {
-            () if counters.lost > lost_before || malformed => State::Lost,
             () if is_behind => State::Behind,
+            () if counters.lost > lost_before || malformed => State::Lost,
             () if !is_own => State::Foreign,
             () => State::Complete,
         };

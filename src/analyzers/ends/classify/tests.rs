@@ -19,7 +19,7 @@ fn kill(scope: OomScope, limit: &str) -> OomKill {
 }
 
 fn other(comm: &str, is_child: bool, kill: OomKill) -> Option<OtherKill> {
-    Some(OtherKill { pid: Some(5), comm: comm.into(), is_child, kill })
+    Some(OtherKill { pid: Some(5), comm: comm.into(), is_child, is_recent: true, kill })
 }
 
 fn level(resource: Subject, used: f64) -> Option<Level> {
@@ -119,7 +119,7 @@ fn where_memory_ran_out_is_what_the_kernel_states() {
     assert!(classify(&leaked).evidence.contains(&leak));
     assert!(!classify(&Case { kernel_kill: None, ..leaked }).evidence.contains(&leak), "a person ended it");
     let rejected = Some(EndEvidence::ForkRejected { cgroup: "/jobs".into() });
-    check_exactly(&Case { report: rejected.clone(), ..code(1) }, EndCause::ProcessLimit, 0.85);
+    check_exactly(&Case { report: rejected.clone(), ..code(1) }, EndCause::ProcessLimit, 0.7);
     check_exactly(&Case { report: rejected, ..code(0) }, EndCause::Finished, 0.99);
 }
 
@@ -151,8 +151,8 @@ fn silence_is_evidence_only_where_the_log_is_complete() {
 
 #[test]
 fn signals_of_the_kernel_are_not_those_of_a_person() {
-    check_exactly(&signal(SIGXCPU), EndCause::TimeLimit, 0.95);
-    check_exactly(&signal(SIGXFSZ), EndCause::ProcessLimit, 0.95);
+    check_exactly(&signal(SIGXCPU), EndCause::TimeLimit, 0.9);
+    check_exactly(&signal(SIGXFSZ), EndCause::ProcessLimit, 0.9);
     check_exactly(&signal(SIGPIPE), EndCause::Failed, 0.9);
     check_exactly(&signal(SIGHUP), EndCause::Killed, 0.9);
     check_exactly(&Case { comm: "timeout".into(), ..code(124) }, EndCause::TimeLimit, 0.95);
