@@ -20,10 +20,10 @@ use super::{clock, fs, perf, process};
 
 /// Where the description of the tracepoint is, below the root of `/sys`.
 const FORMAT: [&str; 2] = ["kernel/tracing", "kernel/debug/tracing"];
-/// SIGHUP, SIGINT, SIGKILL and SIGTERM, with which people, launchers, schedulers and guards of memory end processes, and SIGXCPU and
-/// SIGXFSZ, which the kernel sends for a limit; without those
-/// that the kernel does not deliver (`TRACE_SIGNAL_DELIVERED` is 0), such as the ones to a process that has been killed.
-const WANTED: &CStr = c"result==0&&(sig==1||sig==2||sig==9||sig==15||sig==24||sig==25)";
+/// SIGHUP, SIGINT, SIGKILL and SIGTERM, with which people, launchers, schedulers and guards of memory end processes, and SIGXCPU, which
+/// the kernel sends for a limit (SIGXFSZ seems sent by the process itself); without those that the kernel does not deliver
+/// (`TRACE_SIGNAL_DELIVERED` is 0), such as the ones to a process that has been killed.
+const WANTED: &CStr = c"result==0&&(sig==1||sig==2||sig==9||sig==15||sig==24)";
 /// `SI_KERNEL` (asm-generic/siginfo.h), the code of a signal that no process sent.
 const BY_KERNEL: i32 = 0x80;
 /// `SI_USER`, `SI_QUEUE` and `SI_TKILL`: the running process sent it. Others come from timers and interrupts, during which any

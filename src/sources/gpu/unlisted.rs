@@ -15,8 +15,7 @@ const NVIDIA: &str = "0x10de";
 /// The PCI classes of GPUs: with a display and without one.
 const CLASSES: [&str; 2] = ["0x0300", "0x0302"];
 
-/// The addresses of the GPUs that the kernel has for the driver: all but those that are given to a virtual machine or have
-/// another driver. Absent where they cannot be read, and in a container, from which GPUs may be left out on purpose.
+/// The addresses of the GPUs that the kernel has given to the driver: none that a virtual machine has, or another driver. Absent where they cannot be read, and in a container, from which GPUs may be left out on purpose.
 pub(super) fn present(sys: &Path, proc: &Path) -> Option<BTreeSet<Address>> {
     let entries = std::fs::read_dir(sys.join("bus/pci/devices")).ok().filter(|_| sees_the_node(proc))?;
     let devices = entries.take(MOST).filter_map(|entry| {
@@ -24,16 +23,21 @@ pub(super) fn present(sys: &Path, proc: &Path) -> Option<BTreeSet<Address>> {
         let starts =
             |file: &str, with: &str| read_text(&path.join(file)).is_ok_and(|text| text.starts_with(with));
         let is_gpu = starts("vendor", NVIDIA) && CLASSES.iter().any(|class| starts("class", class));
-        let driver = std::fs::read_link(path.join("driver"));
-        let is_free = driver.map_or(true, |driver| driver.file_name().is_some_and(|name| name == "nvidia"));
-        pci(path.file_name()?.to_str()?).filter(|_| is_gpu && is_free)
+        // An old card that the driver does not support has none.
+        let driver = std::fs::read_link(path.join("driver")).ok()?;
+        pci(path.file_name()?.to_str()?)
+            .filter(|_| is_gpu && driver.file_name().is_some_and(|name| name == "nvidia"))
     });
     Some(devices.collect())
 }
 
-/// Whether this process is in the first pid namespace, whose number is a constant of the kernel (`PROC_PID_INIT_INO`).
+/// Whether this process is in the first pid namespace, whose number is a constant of the kernel (`PROC_PID_INIT_INO`), and no container
+/// runtime gave it some GPUs only: it then says so to its programs.
 fn sees_the_node(proc: &Path) -> bool {
-    std::fs::read_link(proc.join("self/ns/pid")).is_ok_and(|name| name.as_os_str() == "pid:[4026531836]")
+    let has_some = std::env::var_os("NVIDIA_VISIBLE_DEVICES").is_some_and(|given| given != "all");
+    !has_some
+        && std::fs::read_link(proc.join("self/ns/pid"))
+            .is_ok_and(|name| name.as_os_str() == "pid:[4026531836]")
 }
 
 /// An address as the kernel writes it.
@@ -51,7 +55,8 @@ mod tests {
         let (sys, proc) = (root.path().join("sys"), root.path().join("proc"));
         for (address, vendor, class, driver) in [
             ("0000:1b:00.0", "0x10de", "0x030200", Some("nvidia")),
-            ("0000:2b:00.0", "0x10de", "0x030000", None),
+            ("0000:2b:00.0", "0x10de", "0x030000", Some("nvidia")),
+            ("0000:2c:00.0", "0x10de", "0x030000", None),
             ("0000:2b:00.1", "0x10de", "0x040300", Some("snd_hda_intel")),
             ("0000:3b:00.0", "0x10de", "0x030200", Some("vfio-pci")),
             ("0000:4b:00.0", "0x10de", "0x030000", Some("nouveau")),
