@@ -14,7 +14,7 @@ const MOST_PARAMETERS: u64 = 1 << 50;
 #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
 #[serde(default)]
 pub struct Shape {
-    /// The kind, as Hugging Face's `model_type`; [`Family`] lists those that are known.
+    /// The kind, as Hugging Face's `model_type`; `Family` lists those that are known.
     pub kind: Option<String>,
     pub layers: Option<u64>,
     /// Width of the residual stream.

@@ -19,7 +19,7 @@ pub fn bytes(bytes: f64) -> String {
     format!("{sign}{}", Bytes::of(bytes.abs()))
 }
 
-/// An amount in MiB, or in bytes below one, for two amounts that [`bytes`] shows alike.
+/// An amount in MiB, or in bytes below one, for two amounts that [`bytes()`] shows alike.
 pub fn exact_bytes(bytes: f64) -> String {
     const MIB: f64 = 1_048_576.0;
     if bytes < MIB { format!("{} B", whole(bytes)) } else { format!("{} MiB", whole(bytes / MIB)) }

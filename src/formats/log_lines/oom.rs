@@ -40,7 +40,7 @@ const NOTICEABLE: f64 = 0.04;
 impl Oom {
     /// The cause. When the message is written the allocator has released every completely free segment, so that its
     /// unallocated memory consists of parts of segments in use (CUDACachingAllocator.cpp). If these would have been
-    /// sufficient, the cause is fragmentation; below [`NOTICEABLE`] of what the allocator holds, the GPU is full.
+    /// sufficient, the cause is fragmentation; below `NOTICEABLE` of what the allocator holds, the GPU is full.
     pub fn cause(&self) -> Cause {
         let is_noticeable = |held: u64| {
             self.allocated.is_none_or(|used| real(held) >= NOTICEABLE * (real(used) + real(held)))
