@@ -287,7 +287,9 @@ class _Watch:
             given = inputs[0].get("input_ids")
         if given is None:
             given = next((each for each in (*inputs, *kwargs.values()) if hasattr(each, "is_floating_point")), None)
-        shape: Any = () if given is None else given.shape
+        if given is None:
+            return 0, None
+        shape: Any = given.shape
         if not len(shape):
             return 0, None
         samples = int(shape[0])

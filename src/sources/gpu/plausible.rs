@@ -31,11 +31,7 @@ pub(super) fn check(sample: &mut Sample) {
             }
         }
     }
-    if let Some(polled) = &mut sample.polled
-        && polled.used > most
-    {
-        polled.used = 0;
-    }
+    sample.polled.take_if(|polled| polled.used > most);
     for link in &mut sample.links {
         bound(&mut link.values, refused);
     }

@@ -262,7 +262,6 @@ fn memory_that_contradicts_its_total_is_absent() {
             1,
             "gpu_m",
             expect![[r#"
-                memwarden_gpu_memory_polls_total gpu=0,uuid=GPU-a 1
                 memwarden_gpu_mig_info gpu=0,uuid=MIG-b,gpu_instance=,compute_instance=,parent=GPU-a,name= 1
                 ok
             "#]],
