@@ -33,6 +33,8 @@ const LARGE: Bytes = Bytes::new(256 << 20);
 pub(super) struct Member {
     pub(super) key: ProcessKey,
     pub(super) comm: Label,
+    /// Whether it started the program for another user.
+    pub(super) is_supervisor: bool,
     /// The pid of its parent.
     pub(super) parent: u32,
     /// Resident memory in the last sample.

@@ -205,6 +205,7 @@ impl Ends {
         let ended = Member {
             key: row.key,
             comm: row.comm.clone(),
+            is_supervisor: is_supervisor(row, workload.user),
             parent: row.parent,
             rss: row.rss,
             cgroup: row.cgroup.clone(),
@@ -244,7 +245,8 @@ impl Ends {
         });
         for key in due {
             let Some(episode) = self.episodes.remove(&key) else { continue };
-            let is_alive = |row: &ProcessRow| !has_ended(row);
+            let user = episode.workload.user;
+            let is_alive = |row: &ProcessRow| !has_ended(row) && !is_supervisor(row, user);
             let is_named = !episode.workload.name.is_empty();
             let is_whole = is_named
                 && !facts.workload_of.iter().any(|member| {
@@ -259,6 +261,7 @@ impl Ends {
                     let place = case::add_said(&mut case, facts, (&episode.workload.name, member), now);
                     (member, classify::classify(&case), place)
                 })
+                .filter(|(member, found, _)| !member.is_supervisor || found.cause != EndCause::Finished)
                 .collect();
             let finished: HashSet<u32> = explained
                 .iter()
@@ -406,6 +409,11 @@ fn is_of_other_kill(found: &Classified) -> bool {
 /// Whether only the zombie of a process is left.
 const fn has_ended(row: &ProcessRow) -> bool {
     matches!(row.state, b'Z' | b'X' | b'x') && row.threads <= 1
+}
+
+/// Whether it started the program for another user, as that of Slurm does: that it lives, or succeeds, says nothing of the program.
+fn is_supervisor(row: &ProcessRow, user: u32) -> bool {
+    (row.uid == 0 && user != 0) || row.comm.as_str() == "slurmstepd"
 }
 
 /// What a process explains of the others that ended with it: the killed rank of a run explains those that its launcher ended

@@ -29,6 +29,8 @@ struct Node {
     log: KernelLog,
     /// The parents of processes whose parent is not pid 1.
     parents: BTreeMap<u32, u32>,
+    /// Those of root; the others are of user 1000.
+    of_root: Vec<u32>,
     /// Boot time, where it is known: the process PID has started PID seconds after it.
     boot: Option<u64>,
     last: Analysis,
@@ -56,7 +58,7 @@ impl Node {
         let row = |pid: u32| ProcessRow {
             parent: self.parents.get(&pid).copied().unwrap_or(1),
             session: pid,
-            uid: 1000,
+            uid: if self.of_root.contains(&pid) { 0 } else { 1000 },
             rss: Bytes::new(u64::from(pid) << 20),
             cgroup: Some("/jobs/a".into()),
             ..ProcessRow::new(Self::key(pid), "python3".into())
@@ -64,7 +66,10 @@ impl Node {
         let rows = self.running.iter().map(|(pid, ..)| row(*pid)).collect();
         batch.facts.processes = Some(ProcessTable { rows, boot: self.boot }.into());
         for (pid, name, rank) in self.running.iter().filter(|(_, name, _)| !name.is_empty()) {
-            let member = Membership::named(Self::key(*pid), name);
+            let mut member = Membership::named(Self::key(*pid), name);
+            if !self.of_root.is_empty() {
+                Arc::make_mut(&mut member.workload).user = 1000;
+            }
             if !batch.facts.workloads.contains(&member.workload) {
                 batch.facts.workloads.push(Arc::clone(&member.workload));
                 let names =
@@ -376,6 +381,7 @@ fn a_guess_is_no_reason_to_give_up() {
     let member = Member {
         key: Node::key(1),
         comm: "sh".into(),
+        is_supervisor: false,
         parent: 1,
         rss: Bytes::new(1),
         cgroup: None,

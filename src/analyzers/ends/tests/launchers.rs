@@ -90,6 +90,33 @@ fn a_launcher_fails_because_a_process_of_it_was_killed() {
 }
 
 #[test]
+fn that_a_supervisor_of_root_succeeds_says_nothing_of_the_job() {
+    let node = |pids: &[(u32, &'static str, Option<&'static str>)]| {
+        let mut node = Node::new(pids);
+        (node.parents, node.of_root) = ([(11, 10)].into(), vec![10]);
+        node.tick(|_| {}).tick(|_| {});
+        node
+    };
+    // Slurm's has exit status 0 whatever the job has, and ends with it.
+    let mut own = node(&[(10, "train", None), (11, "train", None)]);
+    let ends = own.end(&[10, 11], |batch| {
+        exit(batch, 10, 0);
+        exit(batch, 11, 1 << 8);
+    });
+    let told = |end: &End| (end.pid, end.cause, end.is_whole);
+    assert_eq!((ends.len(), told(&ends[0])), (1, (11, EndCause::Failed, true)), "{ends:?}");
+    // Or later.
+    let mut own = node(&[(10, "train", None), (11, "train", None)]);
+    let ends = own.end(&[11], |batch| exit(batch, 11, 1 << 8));
+    assert_eq!((ends.len(), told(&ends[0])), (1, (11, EndCause::Failed, true)), "{ends:?}");
+    let ends = own.end(&[10], |batch| exit(batch, 10, 0));
+    assert_eq!(ends.len(), 1, "{ends:?}");
+    // Where it is all that was seen of the job.
+    let mut own = node(&[(10, "train", None)]);
+    assert!(own.end(&[10], |batch| exit(batch, 10, 0)).is_empty());
+}
+
+#[test]
 fn ranks_and_large_processes_are_kept_of_many_that_end_together() {
     let key = |pid: u32| Node::key(pid);
     let workload = Membership::named(key(1), "train").workload;
@@ -100,6 +127,7 @@ fn ranks_and_large_processes_are_kept_of_many_that_end_together() {
         let member = Member {
             key: key(pid),
             comm: "sh".into(),
+            is_supervisor: false,
             parent: 1,
             rss,
             cgroup: None,
