@@ -67,7 +67,6 @@ impl Book {
         if now.jobs.is_empty() && self.jobs.is_empty() {
             return;
         }
-        now.count_victims(out);
         now.read(out);
         let hierarchical =
             !points(out, &cgroup::HIERARCHY.desc).any(|(labels, _)| labels[0].as_str() == "v1");
@@ -92,6 +91,17 @@ impl Book {
             let record = self.jobs.entry(job.clone()).or_insert_with(|| Record::new(&job, node, at));
             record.add(sample, at, hierarchical);
         }
+        for victim in &out.facts.oom_victims {
+            // The last processes of a job can end with the victim.
+            let lately = self.jobs.values_mut().filter(|record| at.since(record.last) <= REQUEUED);
+            for record in lately {
+                let summary = &record.summary;
+                let by_name = !victim.workload.is_empty() && summary.workload == victim.workload.as_str();
+                if by_name || below(&victim.cgroup, &summary.cgroup).is_some() {
+                    record.add_victim(victim);
+                }
+            }
+        }
     }
 }
 
@@ -102,18 +112,6 @@ struct Now {
 }
 
 impl Now {
-    /// Counts the victims of the kernel's OOM killer for their jobs.
-    fn count_victims(&mut self, out: &Batch) {
-        for victim in &out.facts.oom_victims {
-            for sample in self.jobs.values_mut() {
-                let by_name = sample.workload.as_ref().is_some_and(|name| *name == victim.workload);
-                if by_name || below(&victim.cgroup, &sample.cgroup).is_some() {
-                    sample.victims += 1;
-                }
-            }
-        }
-    }
-
     /// Finds the jobs: those with a workload, and those that hold a GPU.
     fn find(&mut self, out: &Batch) {
         for (labels, _) in points(out, &workload::INFO.desc) {
@@ -201,7 +199,7 @@ impl Now {
                 continue;
             }
             for (path, sample) in &mut samples {
-                if below(&labels[0], path).is_some() {
+                if below(&labels[0], path.as_str()).is_some() {
                     sample.oom_kills.insert(labels[0].clone(), value);
                 }
             }
@@ -254,11 +252,11 @@ fn points<'b>(out: &'b Batch, desc: &'static Desc) -> impl Iterator<Item = (&'b 
 }
 
 /// The rest of a cgroup path below another; nothing if it is not below it.
-fn below<'p>(path: &'p Label, above: &Label) -> Option<&'p str> {
+fn below<'p>(path: &'p Label, above: &str) -> Option<&'p str> {
     if above.is_empty() {
         return None;
     }
-    let rest = path.as_str().strip_prefix(above.as_str())?;
+    let rest = path.as_str().strip_prefix(above)?;
     (rest.is_empty() || rest.starts_with('/')).then_some(rest)
 }
 

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{JobGpu, JobMemory, JobState, JobSummary, LimitState, PeakBasis, request};
+use crate::model::facts::OomVictim;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
-use crate::model::units::whole;
+use crate::model::units::{Bytes, whole};
 
 /// GPUs kept of one job: 16 with 7 MIG devices each.
 const MOST_GPUS: usize = 112;
@@ -34,8 +35,6 @@ pub(super) struct Sample {
     pub(super) limit: Option<f64>,
     /// OOM kills so far, by cgroup: that of the job, and those below it.
     pub(super) oom_kills: BTreeMap<Label, f64>,
-    /// Number of its processes that the kernel log names as new victims.
-    pub(super) victims: u64,
     /// By UUID, or by index where the UUID is not known.
     pub(super) gpus: BTreeMap<Label, GpuSample>,
 }
@@ -175,11 +174,21 @@ impl Record {
                 *most = most.max(*kills);
             }
         }
-        self.victims = self.victims.saturating_add(sample.victims);
         let counts = self.oom_kills.values().copied();
         let counted = if hierarchical { counts.fold(0.0, f64::max) } else { counts.sum() };
         let memory = &mut self.summary.memory;
-        memory.oom_kills = memory.oom_kills.max(rounded(counted)).max(self.victims);
+        memory.oom_kills = memory.oom_kills.max(rounded(counted));
+    }
+
+    /// Counts a process of it that the kernel's OOM killer killed, and what that held then: it may have grown from nothing since the
+    /// last sample.
+    pub(super) fn add_victim(&mut self, victim: &OomVictim) {
+        self.victims = self.victims.saturating_add(1);
+        let memory = &mut self.summary.memory;
+        memory.oom_kills = memory.oom_kills.max(self.victims);
+        let held: Bytes = victim.resident.iter().copied().flatten().sum();
+        let held = (held > Bytes::ZERO).then(|| held.get());
+        memory.largest_process_peak_bytes = memory.largest_process_peak_bytes.max(held);
     }
 
     /// Marks the job as ended.

@@ -198,6 +198,20 @@ fn oom_kills_come_from_the_cgroups_and_from_the_kernel_log() {
 }
 
 #[test]
+fn what_a_killed_process_held_is_a_peak_although_no_sample_saw_it() {
+    let ledger = Ledger::new(None);
+    report(&ledger, 100, &mut batch(&[JOB]));
+    // Its last processes ended with it.
+    let mut out = batch(&[]);
+    let resident = [Some(Bytes::new(99 << 20)), None, Some(Bytes::new(1 << 20))];
+    let cgroup = format!("{}/step_0", group("7")).into();
+    out.facts.oom_victims.push(OomVictim { pid: Some(12), cgroup, resident, ..OomVictim::default() });
+    report(&ledger, 101, &mut out);
+    let memory = ledger.summary("7").unwrap().memory;
+    assert_eq!((memory.oom_kills, memory.largest_process_peak_bytes), (1, Some(100 << 20)));
+}
+
+#[test]
 fn a_job_that_comes_back_begins_anew_after_a_minute() {
     let job = Job { cpu: 5, ..JOB };
     let cpu = |samples: &[(u64, &[Job])]| follow(samples).summary("7").unwrap().cpu_seconds;
