@@ -299,6 +299,9 @@ class Trial:
                   act=by_other),
             Death("terminated", "killed", "time.sleep(9)", act=lambda d, t: os.kill(d.pid, signal.SIGTERM)),
             Death("cpu-time", "time_limit", "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (1, 5))\nwhile True: pass", says="CPU time"),
+            Death("cpu-time-hard", "time_limit", "while True: pass", limits=[(resource.RLIMIT_CPU, 3)], says="CPU time"),
+            Death("cpu-time-child", "time_limit", "input()\nos.execvp('sh', ['sh', '-c', 'ulimit -t 3; %s -c \"while True: pass\"; exit $?'])" % PYTHON,
+                  says="CPU time"),
             Death("cpu-time-sent", "failed|killed", "os.kill(os.getpid(), 24)"),
             Death("file-size", "process_limit", "signal.signal(25, signal.SIG_DFL)\nopen(%r, 'wb').write(b'x' * (1 << 20))"
                   % str(folder / "large"), limits=[(resource.RLIMIT_FSIZE, 1 << 16)], says="ulimit -f"),

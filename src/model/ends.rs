@@ -179,6 +179,8 @@ named! {
         Processes = "processes",
         /// Size of a file, in bytes (`RLIMIT_FSIZE`).
         FileSize = "file_size",
+        /// CPU time, in seconds (`RLIMIT_CPU`).
+        CpuTime = "cpu_time",
     }
 }
 

@@ -72,6 +72,9 @@ pub struct Facts {
     /// Signals that end processes, by the `exits` source, in their order; without those to processes that were
     /// running neither in this tick nor in the previous one.
     pub received_signals: Vec<ReceivedSignal>,
+    /// The limits of CPU time of processes of workloads, in seconds, by the `workload` source: of those that have used some, and have
+    /// one.
+    pub cpu_limits: Vec<(ProcessKey, u64)>,
     /// The ranks that the launchers of jobs have started, by the `workload` source; sorted by process.
     pub environment_ranks: Vec<EnvironmentRank>,
     /// The processes of watched workloads, by the `workload` source; sorted by pid.

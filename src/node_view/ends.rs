@@ -99,12 +99,12 @@ fn how(end: &End) -> String {
         }
         EndCause::TimeLimit => {
             // SIGXCPU.
-            let is_cpu = exit_status(end).and_then(ExitStatus::signal) == Some(24);
+            let is_cpu = exit_status(end).and_then(ExitStatus::signal) == Some(24) || reached(end).is_some();
             let limit = if is_cpu { "its limit of CPU time" } else { "the time that timeout(1) gave it" };
-            format!("was ended{}, because {limit} was over", by_status(end))
+            format!("{}, because {limit} was over", ended(end))
         }
         EndCause::MemoryError => {
-            format!("was ended{}, because memory of the host that it used has failed", by_status(end))
+            format!("{}, because memory of the host that it used has failed", ended(end))
         }
         EndCause::GpuMemory => {
             format!("ended, {certainty}because its own memory filled {}{limit}", or(&resource, "the GPU"))
@@ -129,15 +129,24 @@ fn how(end: &End) -> String {
         EndCause::Killed if let Some(child) = child_signal(end) => {
             format!("failed{}, {certainty}because {child}, sent {}", status(end), sender(end))
         }
-        EndCause::Killed => format!("was ended{}, {certainty}sent {}", by_status(end), sender(end)),
+        EndCause::Killed if let Some(ExitStatus::Code(_)) = exit_status(end) => {
+            let signal = exit_status(end).and_then(ExitStatus::signal).unwrap_or_default();
+            let signal = format::signal(u64::from(signal.unsigned_abs()));
+            format!("{}, {certainty}because {signal} was sent {}", ended(end), sender(end))
+        }
+        EndCause::Killed => format!("{}, {certainty}sent {}", ended(end), sender(end)),
         EndCause::Failed => format!("failed{}", status(end)),
         EndCause::Finished => "finished".to_owned(),
-        EndCause::Unknown => format!("ended{}; why is not known", by_status(end)),
+        EndCause::Unknown => format!("{}; why is not known", ended(end)),
     }
 }
 
-fn by_status(end: &End) -> String {
-    exit_status(end).map_or_else(String::new, |status| format!(" by {}", status_words(status)))
+fn ended(end: &End) -> String {
+    match exit_status(end) {
+        Some(status @ ExitStatus::Signal(_)) => format!("was ended by {}", status_words(status)),
+        Some(status) => format!("ended with {}", status_words(status)),
+        None => "ended".to_owned(),
+    }
 }
 
 /// Whether an operator asked for the OOM kill.
@@ -216,6 +225,7 @@ fn reached(end: &End) -> Option<String> {
 
 fn limit_words(limit: ProcessLimit, value: Option<u64>) -> String {
     let (name, option, is_bytes) = match limit {
+        ProcessLimit::CpuTime => ("CPU time in seconds", "-t", false),
         ProcessLimit::AddressSpace => ("virtual memory", "-v", true),
         ProcessLimit::Data => ("private memory", "-d", true),
         ProcessLimit::LockedMemory => ("locked memory", "-l", true),
@@ -412,6 +422,9 @@ pub fn evidence(seen: &EndEvidence) -> String {
         EndEvidence::Used { resource, share } => {
             format!("{resource} was {} full in the last sample", format::percent(*share))
         }
+        EndEvidence::Limit { limit: limit @ ProcessLimit::CpuTime, value } => {
+            format!("it had used its {}", limit_words(*limit, *value))
+        }
         EndEvidence::Limit { limit, value } => {
             format!("it reported that its limit of {} was reached", limit_words(*limit, *value))
         }
@@ -450,7 +463,14 @@ mod tests {
         let who = "sh (pid 7) of a (and 2 processes with it)";
         assert_eq!(
             told(EndCause::Killed, 0.9, vec![code(137)]),
-            format!("{who} was ended by exit code 137 (128 + SIGKILL), sent by another program or a person.")
+            format!(
+                "{who} ended with exit code 137 (128 + SIGKILL), because SIGKILL was sent by another program or a person."
+            )
+        );
+        let used = EndEvidence::Limit { limit: ProcessLimit::CpuTime, value: Some(60) };
+        assert_eq!(
+            told(EndCause::TimeLimit, 0.9, vec![used, EndEvidence::Status(ExitStatus::Signal(9))]),
+            format!("{who} was ended by SIGKILL, because its limit of CPU time was over.")
         );
         let of_none =
             End { workload: Label::default(), processes: 1, probability: 0.95, pid: 7, ..End::default() };

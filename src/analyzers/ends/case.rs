@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::classify::Case;
 use super::episode::{Episode, Member};
-use super::observed::{Observed, Recent};
+use super::observed::{Child, Observed, Recent};
 use super::others;
 use crate::model::analyzer::View;
-use crate::model::ends::{FailedAllocation, ProcessLimit};
+use crate::model::ends::{ExitStatus, FailedAllocation, ProcessLimit};
 use crate::model::facts::Facts;
 use crate::model::fit::{ByeEnd, Medium};
 use crate::model::ids::WorkloadKey;
@@ -103,14 +103,18 @@ pub(super) fn case(
     let other_kill = recent.other_kill(member.key, (&group, episode.workload.user));
     let gpus = observed.map_or(&[][..], |known| &known.gpus);
     let status = recent.status_of(member.key);
+    let (child_signal, sender_to_child) = recent.child_signal(member.key, status).unzip();
+    let stands_for = |(.., signal): &Child| status.and_then(ExitStatus::signal) == Some(*signal);
+    let sender_to_child = sender_to_child.flatten().filter(|_| child_signal.as_ref().is_some_and(stands_for));
     let hit = kernel_kill.as_ref().or(other_kill.as_ref().map(|other| &other.kill));
     Case {
         status,
-        sender: status.and_then(|status| recent.sender_of(member.key, status)),
+        sender: status.and_then(|status| recent.sender_of(member.key, status)).or(sender_to_child),
         counted_kill: recent.counted_kill(&group),
         counts_kills: recent.counts_kills_of(&group),
         log: recent.log_since(episode.between().0, episode.workload.user),
-        child_signal: recent.child_signal(member.key),
+        child_signal,
+        cpu_limit: member.cpu_limit,
         report: recent.report_of(member.key, &group),
         comm: member.comm.clone(),
         kill_by_name: recent.kill_by_name(&member.comm),
@@ -119,7 +123,7 @@ pub(super) fn case(
         will_not_fit: episode.will_not_fit(member.key.pid),
         cgroup: episode.cgroup_level(view, &group, hit),
         host: episode.host_level(),
-        gpu: episode.gpu_level(gpus),
+        gpu: episode.gpu_level(gpus, &group),
         tmpfs: recent.tmpfs_of(member.key, &episode.workload.key, episode.between()),
         group_other: hit
             .filter(|hit| hit.limit_cgroup != group)

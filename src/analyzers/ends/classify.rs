@@ -54,7 +54,9 @@ pub(super) struct Case {
     /// The kill of a child of it, or of a process of its cgroup that no sample has seen, by the kernel log.
     pub(super) other_kill: Option<OtherKill>,
     /// A child of it that ended by a signal.
-    pub(super) child_signal: Option<(u32, Label, i32)>,
+    pub(super) child_signal: Option<super::observed::Child>,
+    /// Its limit of CPU time in seconds, where it can have reached that.
+    pub(super) cpu_limit: Option<u64>,
     /// What else the kernel logged of it.
     pub(super) report: Option<EndEvidence>,
     /// The cgroup whose counter of OOM kills rose more often than the log explains by other processes, and whether it is that of the

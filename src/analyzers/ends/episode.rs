@@ -35,6 +35,8 @@ pub(super) struct Member {
     pub(super) comm: Label,
     /// Whether it started the program for another user.
     pub(super) is_supervisor: bool,
+    /// Its limit of CPU time in seconds, where it can have reached that.
+    pub(super) cpu_limit: Option<u64>,
     /// The pid of its parent.
     pub(super) parent: u32,
     /// Resident memory in the last sample.
@@ -130,9 +132,12 @@ impl Episode {
         self.level(|subject| subject.resource.as_str() == "host")
     }
 
-    pub(super) fn gpu_level(&self, gpus: &[Gpu]) -> Option<Level> {
-        self.level(|subject| {
-            subject.resource.as_str() == "gpu" && gpus.iter().any(|(_, uuid)| *uuid == subject.uuid)
+    /// The fullest of these GPUs, and of the limits on device memory of the cgroup and those above.
+    pub(super) fn gpu_level(&self, gpus: &[Gpu], group: &Label) -> Option<Level> {
+        self.level(|subject| match subject.resource.as_str() {
+            "gpu" => gpus.iter().any(|(_, uuid)| *uuid == subject.uuid),
+            "device_memory" => within(group.as_str(), subject.cgroup.as_str()),
+            _ => false,
         })
     }
 
@@ -273,8 +278,10 @@ impl Episode {
             )
         };
         match found.cause {
-            EndCause::Finished | EndCause::Unknown => false,
-            EndCause::Killed => found.evidence.iter().any(is_kill) && !self.is_ended_by_own(member, found),
+            EndCause::Finished => false,
+            EndCause::Killed | EndCause::Unknown => {
+                found.evidence.iter().any(is_kill) && !self.is_ended_by_own(member, found)
+            }
             _ => true,
         }
     }

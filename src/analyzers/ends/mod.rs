@@ -40,7 +40,7 @@ use crate::model::facts::{ExitedProcess, Facts, ProcessRow, ProcessTable, Worklo
 use crate::model::ids::{Anchor, ProcessKey, WorkloadKey};
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
-use crate::model::units::Count;
+use crate::model::units::{Count, TICKS, real};
 
 /// Registration of the `ends` analyzer.
 pub static REGISTRATION: Registration = Registration {
@@ -50,6 +50,8 @@ pub static REGISTRATION: Registration = Registration {
     ..Registration::built_by(|_| Box::new(Ends::default()))
 };
 
+/// Seconds of CPU time that the ticks of a process, which are rounded down, and those after its last read may lack.
+const CPU_SLACK: f64 = 0.25;
 /// Most ends that are kept.
 const MOST: usize = 256;
 /// How long a launcher may wait for its other processes after the end that it fails for: torchrun gives them 30 s.
@@ -206,6 +208,11 @@ impl Ends {
             key: row.key,
             comm: row.comm.clone(),
             is_supervisor: is_supervisor(row, workload.user),
+            cpu_limit: self.recent.cpu_limit(row.key).filter(|limit| {
+                let seen = facts.before.frame.as_ref().map_or(now, |frame| frame.at);
+                let most = real(row.cpu_ticks) / TICKS + real(row.threads) * now.since(seen).as_secs_f64();
+                most + CPU_SLACK >= real(*limit)
+            }),
             parent: row.parent,
             rss: row.rss,
             cgroup: row.cgroup.clone(),

@@ -35,6 +35,9 @@ const PARENT: f64 = 60.0;
 /// Most reads of tmpfs that are kept.
 const MOST_READS: usize = 4;
 
+/// The pid and the name of a process, and the signal that ended it.
+pub(super) type Child = (u32, Label, i32);
+
 /// One GPU of a workload, by index and UUID.
 pub(super) type Gpu = (Label, Label);
 
@@ -146,6 +149,8 @@ pub(super) struct Recent {
     incomplete: f64,
     /// The label and the run of each process that was connected as a rank: some close their connection before they end.
     ranks: HashMap<ProcessKey, ([Label; 2], f64)>,
+    /// The limit of CPU time of each process that has one, in seconds, and when that was last known.
+    cpu_limits: HashMap<ProcessKey, (u64, f64)>,
     /// When protection sent each process a signal that ends it.
     signalled: HashMap<ProcessKey, f64>,
     /// The first signal of each number that each process was sent, and when it was seen.
@@ -211,6 +216,8 @@ impl Recent {
                 own.or_insert_with(|| (received.sender.clone(), now));
             }
         }
+        self.cpu_limits.retain(|_, (_, at)| *at >= self.oldest);
+        self.cpu_limits.extend(facts.cpu_limits.iter().map(|(process, limit)| (*process, (*limit, now))));
         self.record_kills(facts);
         self.record_tmpfs(facts);
         let mut counters = HashMap::with_capacity(self.counters.len());
@@ -418,12 +425,28 @@ impl Recent {
         self.latest().find(is_it).map(|killed| OtherKill::of(&killed.victim, false))
     }
 
-    /// The pid, the name and the signal of a child of this process that a signal ended.
-    pub(super) fn child_signal(&self, process: ProcessKey) -> Option<(u32, Label, i32)> {
-        let mut ended = self.child_signals.iter();
+    /// Its limit of CPU time in seconds, which no sample can have seen reached.
+    pub(super) fn cpu_limit(&self, process: ProcessKey) -> Option<u64> {
+        self.cpu_limits.get(&process).map(|(limit, _)| *limit)
+    }
+
+    /// The last child of this process that a signal ended, if possible one for which its own status stands; and who sent that
+    /// signal, as in [`Recent::sender_of`].
+    pub(super) fn child_signal(
+        &self,
+        process: ProcessKey,
+        status: Option<ExitStatus>,
+    ) -> Option<(Child, Option<Option<Sender>>)> {
+        let signal_of_own = status.and_then(ExitStatus::signal);
+        let ended = self.child_signals.iter();
+        let own = ended.filter(|(key, (parent, ..))| *parent == process.pid && key.start >= process.start);
         let (key, (_, comm, signal, _)) =
-            ended.find(|(key, (parent, ..))| *parent == process.pid && key.start >= process.start)?;
-        Some((key.pid, comm.clone(), *signal))
+            own.max_by(|(key, (.., signal, at)), (other, (.., other_signal, other_at))| {
+                let (is_it, is_other) =
+                    (Some(*signal) == signal_of_own, Some(*other_signal) == signal_of_own);
+                is_it.cmp(&is_other).then(at.total_cmp(other_at)).then(key.cmp(other))
+            })?;
+        Some(((key.pid, comm.clone(), *signal), self.sender_of(*key, ExitStatus::Signal(*signal))))
     }
 
     /// What the kernel logged of the process, or of a fork in its cgroup or in one above.

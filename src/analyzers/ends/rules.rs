@@ -256,6 +256,11 @@ rules! {
     "the same without a status, or of a cgroup above it" => Some(Cause::CgroupLimit), 0.7, READABLE,
         |case| counted(case, true).or_else(|| counted(case, false)).filter(|_| may_be_oom(case));
     "SIGXCPU that no process sent" => Some(Cause::TimeLimit), 0.9, "", |case| when(by_kernel(case, SIGXCPU), None);
+    "SIGKILL that no process is known to have sent, and the limit of its CPU time can have been reached" => Some(Cause::TimeLimit), 0.9, "",
+        |case| {
+            let value = case.cpu_limit.filter(|_| by_kernel(case, SIGKILL))?;
+            Some(Some(EndEvidence::Limit { limit: ProcessLimit::CpuTime, value: Some(value) }))
+        };
     "SIGXFSZ that no process sent" => Some(Cause::ProcessLimit), 0.9, "",
         |case| when(by_kernel(case, SIGXFSZ), limit(case, ProcessLimit::FileSize));
     "`timeout` exited with 124, or sent it the signal that ended it" => Some(Cause::TimeLimit), 0.95, "",
@@ -336,7 +341,7 @@ rules! {
         |case| {
             let signal = stood_for(case)?;
             let is_of_child = case.child_signal.as_ref().is_some_and(|(.., own)| *own == signal);
-            let is_known = signal != SIGKILL || case.sees_log();
+            let is_known = signal != SIGKILL || (case.sees_log() && case.sender.is_none());
             when(is_of_child && is_known && [SIGINT, SIGTERM, SIGHUP, SIGKILL].contains(&signal), None)
         };
     "an exit code of 128 and the number of SIGTERM, SIGINT or SIGHUP, as of programs that handle the signal" => Some(Cause::Killed), 0.8, TRACED,

@@ -51,6 +51,9 @@ pub(super) struct Member {
     io_file: Option<Arc<ProcFile>>,
     io_refused: bool,
     files_refused: bool,
+    /// Its limit of CPU time in seconds, and from which CPU time on in ticks that is read again.
+    pub(super) cpu_limit: Option<u64>,
+    cpu_limit_due: u64,
     last_stat: (u8, Bytes, u64, u64, u64),
     age: u32,
 }
@@ -172,6 +175,12 @@ impl Member {
                 Ok(count) => (self.open_files, self.files_refused) = (Some(count), false),
                 Err(error) => self.files_refused |= !has_exited(&error),
             }
+        }
+        // A process, or the shell that becomes it, sets its limit as it starts: read at 1 s of CPU time, 2 s, 4 s, ...
+        if row.cpu_ticks >= self.cpu_limit_due.max(process::clock_ticks()) {
+            self.cpu_limit_due = row.cpu_ticks.saturating_mul(2);
+            let text = files.root.read(pid, "limits", &mut files.buffer);
+            self.cpu_limit = text.ok().and_then(process::cpu_limit);
         }
         self.age = self.age.saturating_add(1);
     }

@@ -1,7 +1,10 @@
 //! Causes of single cases.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
 use super::*;
-use crate::analyzers::ends::rules::RULES;
+use crate::analyzers::ends::rules::{self, RULES};
 use crate::model::ends::{ABORTED, EndCause};
 use crate::model::facts::OomScope;
 
@@ -13,6 +16,16 @@ const SIGPIPE: i32 = 13;
 const SIGTERM: i32 = 15;
 const SIGXCPU: i32 = 24;
 const SIGXFSZ: i32 = 25;
+
+thread_local! {
+    /// What was observed by the rules that decided a case of this thread.
+    static REACHED: RefCell<BTreeSet<&'static str>> = RefCell::default();
+}
+
+fn classify(case: &Case) -> Classified {
+    REACHED.with_borrow_mut(|reached| reached.insert(rules::cause(case).1.observed));
+    super::classify(case)
+}
 
 fn kill(scope: OomScope, limit: &str) -> OomKill {
     OomKill { scope, is_scope_stated: true, limit_cgroup: limit.into() }
@@ -134,6 +147,14 @@ fn silence_is_evidence_only_where_the_log_is_complete() {
         assert!((found.cause, found.settles.is_empty()) == (EndCause::Unknown, false), "{found:?}");
         assert!(found.evidence.contains(&EndEvidence::Log(log)));
         check_exactly(&Case { counts_kills: true, ..blind.clone() }, EndCause::Killed, 0.7);
+        let is_full = Case { host: level(Subject::host(), 97.0), ..blind.clone() };
+        check_exactly(
+            &Case { counted_kill: Some(("/a".into(), true)), ..is_full.clone() },
+            EndCause::OomKill,
+            0.75,
+        );
+        check_exactly(&Case { status: None, ..is_full }, EndCause::HostMemory, 0.5);
+        check_exactly(&Case { status: None, log, ..full.clone() }, EndCause::CgroupLimit, 0.5);
         // A full cgroup is the likely reason, and a guess is stated as one.
         check_exactly(&Case { log, ..full.clone() }, EndCause::CgroupLimit, 0.7);
         check_exactly(&Case { host: level(Subject::host(), 97.0), ..blind }, EndCause::HostMemory, 0.7);
@@ -153,13 +174,41 @@ fn silence_is_evidence_only_where_the_log_is_complete() {
 fn signals_of_the_kernel_are_not_those_of_a_person() {
     check_exactly(&signal(SIGXCPU), EndCause::TimeLimit, 0.9);
     check_exactly(&signal(SIGXFSZ), EndCause::ProcessLimit, 0.9);
+    let used = |case| Case { cpu_limit: Some(2), ..case };
+    check_exactly(&used(signal(SIGKILL)), EndCause::TimeLimit, 0.9);
+    check_exactly(&Case { sender: Some(None), ..used(signal(SIGKILL)) }, EndCause::TimeLimit, 0.9);
+    let by = |comm: &str| Some(Some(Sender { pid: 8, comm: comm.into(), user_id: Some(0) }));
+    check_exactly(&Case { sender: by("bash"), ..used(signal(SIGKILL)) }, EndCause::Killed, 0.99);
+    let child = |sender| Case { child_signal: Some((7, "python3".into(), SIGKILL)), sender, ..code(137) };
+    check_exactly(&child(None), EndCause::Killed, 0.9);
+    check_exactly(&child(by("bash")), EndCause::Killed, 0.99);
+    check_exactly(&child(Some(None)), EndCause::Failed, 0.9);
     check_exactly(&signal(SIGPIPE), EndCause::Failed, 0.9);
     check_exactly(&signal(SIGHUP), EndCause::Killed, 0.9);
     check_exactly(&Case { comm: "timeout".into(), ..code(124) }, EndCause::TimeLimit, 0.95);
     check_exactly(&code(124), EndCause::Failed, 0.9);
-    let by = |comm: &str| Some(Some(Sender { pid: 8, comm: comm.into(), user_id: Some(0) }));
     check_exactly(&Case { sender: by("timeout"), ..signal(SIGTERM) }, EndCause::TimeLimit, 0.95);
     check_exactly(&Case { sender: by("bash"), ..signal(SIGXCPU) }, EndCause::Failed, 0.9);
+}
+
+#[test]
+fn every_rule_decides_a_case() {
+    for cases in [
+        what_the_kernel_says_comes_first,
+        where_memory_ran_out_is_what_the_kernel_states,
+        silence_is_evidence_only_where_the_log_is_complete,
+        signals_of_the_kernel_are_not_those_of_a_person,
+        the_sender_of_a_signal_is_known_where_the_kernel_says_it,
+        a_failed_allocation_is_own_growth_a_neighbour_or_fragmentation,
+        signals_and_codes,
+        what_is_not_known_is_unknown,
+    ] {
+        cases();
+    }
+    let reached = REACHED.take();
+    let never: Vec<_> =
+        RULES.iter().map(|rule| rule.observed).filter(|rule| !reached.contains(rule)).collect();
+    assert!(never.is_empty(), "{never:#?}");
 }
 
 #[test]
@@ -277,6 +326,8 @@ fn signals_and_codes() {
     assert_eq!(of(10.0, false, true, false), (EndCause::SharedMemory, 0.6, false, false));
     let lacked = |resource, name: &str| Case { lacked: Some(resource), exception: name.into(), ..code(1) };
     check(&lacked(Medium::Host, "MemoryError"), EndCause::ProcessLimit, 0.8);
+    check(&lacked(Medium::Disk, "OSError"), EndCause::DiskFull, 0.95);
+    check(&lacked(Medium::Shm, "RuntimeError"), EndCause::SharedMemory, 0.95);
     let aborted = Case { status: Some(ExitStatus::Signal(SIGABRT)), ..lacked(Medium::Host, "MemoryError") };
     check(&aborted, EndCause::ProcessLimit, 0.8);
     check(&signal(SIGABRT), EndCause::Failed, 0.9);
