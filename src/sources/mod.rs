@@ -40,7 +40,11 @@ pub mod vmstat;
 pub mod workload;
 
 /// Every source, in the order in which they are sampled.
+///
+/// The kernel log after the processes: what it says of one that has ended is known when its end is.
 pub static REGISTRY: &[&Registration] = &[
+    &process::REGISTRATION,
+    &exits::REGISTRATION,
     &kmsg::REGISTRATION,
     &memory::REGISTRATION,
     &numa::REGISTRATION,
@@ -49,8 +53,6 @@ pub static REGISTRY: &[&Registration] = &[
     &vmstat::REGISTRATION,
     &buddyinfo::REGISTRATION,
     &gpu::REGISTRATION,
-    &process::REGISTRATION,
-    &exits::REGISTRATION,
     &drm::REGISTRATION,
     &cgroup::REGISTRATION,
     &kubernetes::REGISTRATION,
