@@ -45,6 +45,16 @@ say(type='hello', v=1, rank=0, run='deaths', devices={'0': {'uuid': os.environ['
 
 # A loader that the kernel kills, and the program that fails for it.
 LOADER = "input()\nif os.fork() == 0:\n    time.sleep(1.5)\n    " + GROW.replace("\n", "\n    ") + "\nos.wait(); %s"
+# Half of the pool of huge pages, and then the rest: of a mapping that reserves none.
+HUGE = """
+import mmap
+flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000 | 0x4000
+held = mmap.mmap(-1, 64 << 20, flags=flags)
+for page in range(8): held[page << 21] = 1
+time.sleep(2)
+input()
+for page in range(8, 32): held[page << 21] = 1; time.sleep(0.05)
+"""
 # A process in a mount namespace with a /dev/shm of 8 MiB, as in a container.
 CONTAINER = """
 import ctypes, mmap
@@ -302,6 +312,7 @@ class Trial:
             Death("cpu-time-hard", "time_limit", "while True: pass", limits=[(resource.RLIMIT_CPU, 3)], says="CPU time"),
             Death("cpu-time-child", "time_limit", "input()\nos.execvp('sh', ['sh', '-c', 'ulimit -t 3; %s -c \"while True: pass\"; exit $?'])" % PYTHON,
                   says="CPU time"),
+            Death("huge-pages", "huge_pages|failed", HUGE),
             Death("cpu-time-sent", "failed|killed", "os.kill(os.getpid(), 24)"),
             Death("file-size", "process_limit", "signal.signal(25, signal.SIG_DFL)\nopen(%r, 'wb').write(b'x' * (1 << 20))"
                   % str(folder / "large"), limits=[(resource.RLIMIT_FSIZE, 1 << 16)], says="ulimit -f"),

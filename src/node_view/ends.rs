@@ -93,7 +93,9 @@ fn how(end: &End) -> String {
             let mount = or(&mount, "/dev/shm or another tmpfs");
             format!("ended by SIGBUS, {certainty}because {mount}{limit} was full")
         }
-        EndCause::HugePages => "was ended by the kernel, because its pool of huge pages was empty".to_owned(),
+        EndCause::HugePages => {
+            format!("was ended by the kernel, {certainty}because its pool of huge pages was empty")
+        }
         EndCause::DiskFull => {
             format!("failed{}, {certainty}because a disk, or its user's share of it, was full", status(end))
         }

@@ -124,6 +124,7 @@ pub(super) fn case(
         cgroup: episode.cgroup_level(view, &group, hit),
         host: episode.host_level(),
         gpu: episode.gpu_level(gpus, &group),
+        huge_pages: episode.huge_pages(),
         tmpfs: recent.tmpfs_of(member.key, &episode.workload.key, episode.between()),
         group_other: hit
             .filter(|hit| hit.limit_cgroup != group)

@@ -87,6 +87,8 @@ pub(super) struct Case {
     pub(super) cgroup: Option<Level>,
     pub(super) host: Option<Level>,
     pub(super) gpu: Option<Level>,
+    /// Whether no huge page was left that was not promised; absent where its workload mapped none.
+    pub(super) huge_pages: Option<bool>,
     /// Absent where none was read.
     pub(super) tmpfs: Option<TmpfsState>,
     /// The other workload that grew the most below the limit that was reached, where it grew more than its own.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::classify::{Classified, Level};
 use super::observed::{Gpu, Observed};
 use crate::model::analyzer::View;
+use crate::model::desc::Desc;
 use crate::model::ends::{End, EndCause, EndEvidence, ExitStatus, OomKill};
 use crate::model::facts::{ReportedRank, Workload};
 use crate::model::finding::Subject;
@@ -15,6 +16,8 @@ use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, TICKS, real};
 use crate::sources::cgroup::metrics::LIMIT;
+use crate::sources::huge_pages::metrics::{FREE, RESERVED};
+use crate::sources::workload::metrics::HUGE;
 
 /// Seconds after the last end of a process of the workload, and at most after the first one, at which the cause is stated.
 const SETTLE: f64 = 0.9;
@@ -139,6 +142,18 @@ impl Episode {
             "device_memory" => within(group.as_str(), subject.cgroup.as_str()),
             _ => false,
         })
+    }
+
+    /// Whether a pool of huge pages had none left that was not promised; absent where the workload mapped none.
+    pub(super) fn huge_pages(&self) -> Option<bool> {
+        let frame = self.frame.as_ref()?;
+        let mapped = frame.value(HUGE.desc.name, &[("workload", self.workload.name.as_str())]);
+        mapped.filter(|mapped| *mapped > 0.0)?;
+        let pools = |desc: &'static Desc| frame.families.iter().filter(move |own| own.desc.name == desc.name);
+        let mut free = pools(&FREE.desc).flat_map(|family| &family.points);
+        let is_used_up =
+            |size: &str, free: f64| free <= frame.value(RESERVED.desc.name, &[("size", size)]).unwrap_or(0.0);
+        Some(free.any(|point| is_used_up(point.labels[0].as_str(), point.value)))
     }
 
     /// That its workload leaked, in the frame before.

@@ -271,6 +271,10 @@ rules! {
         };
     "SIGBUS, and a tmpfs that it sees was full, and was not before" => Some(Cause::SharedMemory), 0.95, "",
         |case| tmpfs(case, |own| own.level.share() >= EXHAUSTED && !own.was_full_before);
+    "SIGBUS, its workload mapped huge pages, and a pool of them had none left that was not promised" => Some(Cause::HugePages), 0.85, "",
+        |case| when(case.signal() == Some(SIGBUS) && case.huge_pages == Some(true), None);
+    "SIGBUS, and its workload mapped huge pages" => Some(Cause::HugePages), 0.6, "how many were left at the end",
+        |case| when(case.signal() == Some(SIGBUS) && case.huge_pages.is_some(), None);
     "SIGBUS, and a tmpfs that it sees was full before already, or half full" => Some(Cause::SharedMemory), 0.6, "how full it was at the end",
         |case| tmpfs(case, |own| own.level.share() >= HALF);
     "SIGBUS, and no tmpfs that it sees can have been filled" => Some(Cause::Failed), 0.9, "",

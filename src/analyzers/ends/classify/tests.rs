@@ -305,6 +305,8 @@ fn signals_and_codes() {
     check(&code(1), EndCause::Failed, 0.9);
     check(&signal(11), EndCause::Failed, 0.9);
     check(&signal(SIGTERM), EndCause::Killed, 0.9);
+    check_exactly(&Case { huge_pages: Some(true), ..signal(SIGBUS) }, EndCause::HugePages, 0.85);
+    check_exactly(&Case { huge_pages: Some(false), ..signal(SIGBUS) }, EndCause::HugePages, 0.6);
     check(&signal(SIGBUS), EndCause::SharedMemory, 0.6);
     let of = |used, was_full_before, may_be_missed, is_read_after| {
         let level = Level { resource: Subject::tmpfs(&"a".into(), &"/dev/shm".into()), used, limit: 100.0 };
