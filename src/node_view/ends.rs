@@ -103,7 +103,7 @@ fn how(end: &End) -> String {
             // SIGXCPU.
             let is_cpu = exit_status(end).and_then(ExitStatus::signal) == Some(24) || reached(end).is_some();
             let limit = if is_cpu { "its limit of CPU time" } else { "the time that timeout(1) gave it" };
-            format!("{}, because {limit} was over", ended(end))
+            format!("{}, {certainty}because {limit} was over", ended(end))
         }
         EndCause::MemoryError => {
             format!("{}, because memory of the host that it used has failed", ended(end))

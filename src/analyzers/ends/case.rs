@@ -117,7 +117,7 @@ pub(super) fn case(
         cpu_limit: member.cpu_limit,
         report: recent.report_of(member.key, &group),
         comm: member.comm.clone(),
-        kill_by_name: recent.kill_by_name(&member.comm),
+        kill_by_name: recent.kill_by_name(&member.comm, &group),
         is_signalled: recent.is_signalled(member.key),
         leak: episode.leak(),
         will_not_fit: episode.will_not_fit(member.key.pid),

@@ -49,8 +49,9 @@ pub(super) struct Case {
     pub(super) comm: Label,
     /// The kill of it by the kernel's OOM killer, by the kernel log.
     pub(super) kernel_kill: Option<OomKill>,
-    /// The only kill of a process by its name, where the log names pids of another namespace.
-    pub(super) kill_by_name: Option<OomKill>,
+    /// The kill of a process of its cgroup, or by its name, where the log names pids of another namespace; and whether it has its
+    /// name.
+    pub(super) kill_by_name: Option<(OomKill, bool)>,
     /// The kill of a child of it, or of a process of its cgroup that no sample has seen, by the kernel log.
     pub(super) other_kill: Option<OtherKill>,
     /// A child of it that ended by a signal.

@@ -1,17 +1,20 @@
 //! What is remembered of running workloads, and of the last seconds of the host, until a process ends.
 
+mod kills;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::classify::{EXHAUSTED, Level, OtherKill, TmpfsState, kill_of};
+use self::kills::OomKilled;
+use super::classify::{EXHAUSTED, Level, TmpfsState};
 use crate::model::analyzer::View;
-use crate::model::ends::{EndEvidence, ExitStatus, OomKill, Sender};
-use crate::model::facts::{Facts, KernelLog, KernelReport, OomVictim, ProcessRow, Tmpfs, TmpfsTable};
+use crate::model::ends::{EndEvidence, ExitStatus, Sender};
+use crate::model::facts::{Facts, KernelLog, KernelReport, Tmpfs, TmpfsTable};
 use crate::model::finding::Subject;
 use crate::model::ids::{ProcessKey, WorkloadKey, within};
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
-use crate::model::units::{GIB, TICKS, real, whole};
+use crate::model::units::{GIB, real, whole};
 use crate::model::xid;
 use crate::sources::gpu::metrics::XID_ERRORS;
 use crate::sources::{cgroup, training, workload};
@@ -28,10 +31,6 @@ const XID: f64 = 30.0;
 const SIGKILL: i32 = 9;
 /// Most exit statuses that are remembered, and most signals.
 const MOST_STATUSES: usize = 16_384;
-/// Most kills that are remembered.
-const MOST_KILLS: usize = 4_096;
-/// Seconds for which a kill can be the reason that the parent of the process fails: a loader is asked for its next batch.
-const PARENT: f64 = 60.0;
 /// Most reads of tmpfs that are kept.
 const MOST_READS: usize = 4;
 
@@ -112,26 +111,12 @@ pub(super) fn record(
     known.retain(|_, own| own.seen >= oldest);
 }
 
-/// An OOM kill, with the parent and the cgroup of its process where a tick has seen it.
-#[derive(Debug)]
-struct OomKilled {
-    victim: OomVictim,
-    parent: u32,
-    group: Option<Label>,
-    at: f64,
-}
-
 impl Observed {
     /// By how much its resident memory grew in the time of the curve, and what it was last, in bytes.
     pub(super) fn growth(&self) -> (f64, f64) {
         let least = self.curve.iter().map(|(_, rss, _)| *rss).fold(f64::INFINITY, f64::min);
         self.curve.back().map_or((0.0, 0.0), |(_, rss, _)| (rss - least, *rss))
     }
-}
-
-/// Whether it can be a kill of a process of this user that no tick has seen.
-fn is_unseen_of(killed: &OomKilled, user: u32) -> bool {
-    killed.victim.process.is_none() && killed.victim.uid.is_none_or(|uid| uid == user)
 }
 
 /// The last seconds of the host.
@@ -188,7 +173,7 @@ impl Recent {
             }
             *at >= self.oldest
         });
-        for rank in &facts.before.ranks {
+        for rank in facts.before.ranks.iter().chain(&facts.ranks) {
             let names = [&rank.rank, &rank.run].map(Clone::clone);
             self.ranks.extend(rank.key.map(|key| (key, (names, now))));
         }
@@ -241,49 +226,6 @@ impl Recent {
             let (value, at) = known.or_insert((if is_first { point.value } else { 0.0 }, f64::NEG_INFINITY));
             if point.value > *value {
                 (*value, *at) = (point.value, now);
-            }
-        }
-    }
-
-    fn record_kills(&mut self, facts: &Facts) {
-        let now = self.now;
-        self.log = facts.kernel_log;
-        if self.log != KernelLog::Complete {
-            self.incomplete = now;
-        }
-        self.reports.retain(|(_, at)| *at >= self.oldest);
-        let room = MOST_KILLS.saturating_sub(self.reports.len());
-        self.reports.extend(facts.kernel_reports.iter().take(room).map(|report| (report.clone(), now)));
-        // One with much memory takes long to end.
-        let is_there =
-            |process: ProcessKey| facts.row(process).is_some() || facts.before.row(process.pid).is_some();
-        self.kills.retain(|killed| {
-            now - killed.at <= PARENT
-                || killed.at >= self.oldest
-                || killed.victim.process.is_some_and(is_there)
-        });
-        for victim in &facts.oom_victims {
-            let is_known = |killed: &OomKilled| killed.victim.process == victim.process;
-            if victim.process.is_some() && self.kills.iter().any(is_known) {
-                continue;
-            }
-            if self.kills.len() >= MOST_KILLS {
-                self.kills.pop_front();
-            }
-            let row = victim.process.and_then(|process| facts.before.row(process.pid));
-            let (parent, group) = row.map(|row| (row.parent, row.cgroup.clone())).unwrap_or_default();
-            self.kills.push_back(OomKilled { victim: victim.clone(), parent, group, at: now });
-        }
-        for killed in self.kills.iter_mut().filter(|killed| killed.victim.process.is_none()) {
-            let pid = killed.victim.pid.filter(|_| self.log != KernelLog::Foreign);
-            let row = pid.zip(facts.processes.as_ref()).and_then(|(pid, table)| table.get(pid));
-            let is_victim = |row: &&ProcessRow| {
-                let is_older = real(row.key.start) / TICKS <= killed.at;
-                Some(row.uid) == killed.victim.uid && is_older
-            };
-            if let Some(row) = row.filter(is_victim) {
-                killed.victim.process = Some(row.key);
-                (killed.parent, killed.group) = (row.parent, row.cgroup.clone());
             }
         }
     }
@@ -381,50 +323,6 @@ impl Recent {
         self.signalled.contains_key(&process)
     }
 
-    fn latest(&self) -> impl Iterator<Item = &OomKilled> {
-        self.kills.iter().rev().take_while(|killed| killed.at >= self.oldest)
-    }
-
-    pub(super) fn kill_of(&self, process: ProcessKey) -> Option<OomKill> {
-        let killed = self.kills.iter().rev().find(|killed| killed.victim.process == Some(process))?;
-        Some(kill_of(&killed.victim))
-    }
-
-    /// Whether SIGKILL ended it, or the kernel's OOM killer.
-    pub(super) fn is_killed(&self, process: ProcessKey) -> bool {
-        self.status_of(process) == Some(ExitStatus::Signal(SIGKILL)) || self.kill_of(process).is_some()
-    }
-
-    /// The processes that the kernel's OOM killer killed lately.
-    pub(super) fn killed(&self) -> Vec<ProcessKey> {
-        self.kills.iter().filter_map(|killed| killed.victim.process).collect()
-    }
-
-    /// The only kill of a process of this name, where the kernel log names pids of another namespace.
-    pub(super) fn kill_by_name(&self, comm: &Label) -> Option<OomKill> {
-        let mut named = self.latest().filter(|killed| killed.victim.comm == *comm);
-        let only = named.next().filter(|_| self.log == KernelLog::Foreign)?;
-        named.next().is_none().then(|| kill_of(&only.victim))
-    }
-
-    /// The kill of a process that this one had started, or of a process of its cgroup that no tick has seen.
-    pub(super) fn other_kill(&self, process: ProcessKey, (group, user): (&Label, u32)) -> Option<OtherKill> {
-        let of_child = self.kills.iter().rev().find(|killed| {
-            let is_younger = killed.victim.process.is_some_and(|own| own.start >= process.start);
-            killed.parent == process.pid && is_younger
-        });
-        if let Some(killed) = of_child {
-            return Some(OtherKill {
-                is_recent: killed.at >= self.oldest,
-                ..OtherKill::of(&killed.victim, true)
-            });
-        }
-        // The root cgroup has the processes of everybody.
-        let group = Some(group).filter(|group| !["", "/"].contains(&group.as_str()))?;
-        let is_it = |killed: &&OomKilled| is_unseen_of(killed, user) && killed.victim.cgroup == *group;
-        self.latest().find(is_it).map(|killed| OtherKill::of(&killed.victim, false))
-    }
-
     /// Its limit of CPU time in seconds, which no sample can have seen reached.
     pub(super) fn cpu_limit(&self, process: ProcessKey) -> Option<u64> {
         self.cpu_limits.get(&process).map(|(limit, _)| *limit)
@@ -463,16 +361,6 @@ impl Recent {
         })
     }
 
-    /// Whether what the kernel logged since a process was last seen `alive` is known, and otherwise why not.
-    pub(super) fn log_since(&self, alive: Timestamp, user: u32) -> KernelLog {
-        match self.log {
-            // One of these may have been it.
-            KernelLog::Complete if self.latest().any(|killed| is_unseen_of(killed, user)) => KernelLog::Lost,
-            KernelLog::Complete if self.incomplete > alive.monotonic().as_secs_f64() => KernelLog::Lost,
-            log => log,
-        }
-    }
-
     /// Whether lines of the kernel log are still to be read.
     pub(super) fn is_behind(&self) -> bool {
         self.log == KernelLog::Behind
@@ -481,28 +369,6 @@ impl Recent {
     /// Whether OOM kills of the cgroup are counted.
     pub(super) fn counts_kills_of(&self, group: &Label) -> bool {
         self.counters.contains_key(group)
-    }
-
-    /// The cgroup of `group`, or the nearest one above with a counter of OOM kills, if that rose in the last seconds by more than the
-    /// log explains; and whether it is `group` itself.
-    pub(super) fn counted_kill(&self, group: &Label) -> Option<(Label, bool)> {
-        let is_in = |group: &Label, path: &Label| within(group.as_str(), path.as_str());
-        // A kill in a cgroup is counted in it, and on version 2 in those above too.
-        let on_path = self.counters.iter().filter(|(path, _)| is_in(group, path));
-        let (nearest, (_, rises)) = on_path.max_by_key(|(path, _)| path.as_str().len())?;
-        let is_elsewhere = nearest != group
-            && self
-                .counters
-                .iter()
-                .any(|(path, (_, rises))| path != nearest && is_in(path, nearest) && !rises.is_empty());
-        // A kill that the log does not place can be any, and the log is read before the counters.
-        let is_named_in = |killed: &&OomKilled| {
-            let own = killed.group.as_ref().unwrap_or(&killed.victim.cgroup);
-            killed.at >= self.oldest - KEPT && (own.is_empty() || is_in(own, nearest))
-        };
-        let named = self.kills.iter().filter(is_named_in).count();
-        let rise: f64 = rises.iter().map(|(_, rise)| rise).sum();
-        (rise > real(named as u64) && !is_elsewhere).then(|| (nearest.clone(), nearest == group))
     }
 
     /// The worst XID of one of these GPUs in the last half minute, and the newest of these.

@@ -191,6 +191,12 @@ fn stood_for(case: &Case) -> Option<i32> {
     case.status.filter(|_| case.has_failed()).and_then(ExitStatus::signal)
 }
 
+fn foreign_kill(case: &Case, has_name: bool) -> Option<Option<EndEvidence>> {
+    let (kill, is_named) = case.kill_by_name.as_ref().filter(|_| by_kernel(case, SIGKILL))?;
+    (*is_named == has_name).then(|| Some(EndEvidence::KernelLog(kill.clone())))
+}
+
+const HOST_PIDS: &str = "the pid namespace of the host";
 const READABLE: &str = "a kernel log that can be read to its end";
 const TRACED: &str = "the sender of the signal (needs CAP_PERFMON)";
 
@@ -229,11 +235,9 @@ rules! {
         |case| kernel_kill(case, |_| is_full(case.host.as_ref()));
     "the kernel log has an OOM kill of it without a reason" => Some(Cause::HostMemory), 0.75, "the report before the kill, which the kernel leaves out where kills are frequent",
         |case| kernel_kill(case, |_| true);
-    "the kernel log names pids of another namespace, and has one OOM kill of a process by its name" => None, 0.9, "the pid namespace of the host",
-        |case| {
-            let kill = case.kill_by_name.as_ref().filter(|_| may_be_oom(case) && case.signal() == Some(SIGKILL))?;
-            Some(Some(EndEvidence::KernelLog(kill.clone())))
-        };
+    "SIGKILL, and the kernel log names pids of another namespace and has an OOM kill by its name, of its cgroup or the only one" => None, 0.9, HOST_PIDS,
+        |case| foreign_kill(case, true);
+    "the same by another name, of its cgroup" => None, 0.7, HOST_PIDS, |case| foreign_kill(case, false);
     "the kernel log has SIGBUS or SIGKILL to it because of memory that has failed" => Some(Cause::MemoryError), 0.97, "",
         |case| reported(case, |seen| *seen == EndEvidence::MemoryError).filter(|_| may_be_by_kernel(case));
     "the kernel log has its end because the pool of huge pages was empty" => Some(Cause::HugePages), 0.97, "",
@@ -255,10 +259,17 @@ rules! {
         |case| counted(case, true).filter(|_| may_be_oom(case) && case.signal() == Some(SIGKILL));
     "the same without a status, or of a cgroup above it" => Some(Cause::CgroupLimit), 0.7, READABLE,
         |case| counted(case, true).or_else(|| counted(case, false)).filter(|_| may_be_oom(case));
-    "SIGXCPU that no process sent" => Some(Cause::TimeLimit), 0.9, "", |case| when(by_kernel(case, SIGXCPU), None);
+    "SIGXCPU that the kernel sent" => Some(Cause::TimeLimit), 0.95, "",
+        |case| when(by_kernel(case, SIGXCPU) && case.sender.is_some(), None);
+    "SIGXCPU" => Some(Cause::TimeLimit), 0.75, TRACED, |case| when(by_kernel(case, SIGXCPU), None);
     "SIGKILL that no process is known to have sent, and the limit of its CPU time can have been reached" => Some(Cause::TimeLimit), 0.9, "",
         |case| {
             let value = case.cpu_limit.filter(|_| by_kernel(case, SIGKILL))?;
+            Some(Some(EndEvidence::Limit { limit: ProcessLimit::CpuTime, value: Some(value) }))
+        };
+    "the same without a status" => Some(Cause::TimeLimit), 0.7, "its exit status",
+        |case| {
+            let value = case.cpu_limit.filter(|_| case.status.is_none() && !case.said_finished)?;
             Some(Some(EndEvidence::Limit { limit: ProcessLimit::CpuTime, value: Some(value) }))
         };
     "SIGXFSZ that no process sent" => Some(Cause::ProcessLimit), 0.9, "",

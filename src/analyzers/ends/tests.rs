@@ -375,6 +375,41 @@ fn kills_in_another_cgroup_explain_nothing() {
 }
 
 #[test]
+fn in_another_pid_namespace_a_kill_is_found_by_its_cgroup_or_by_its_name() {
+    let cause = |victims: &[(&str, &str)]| {
+        let mut node = Node::new(&[(10, "train", None)]);
+        node.log = KernelLog::Foreign;
+        let victim = |(comm, cgroup): &(&str, &str)| OomVictim {
+            pid: Some(4_711),
+            comm: (*comm).into(),
+            cgroup: (*cgroup).into(),
+            limit_cgroup: (*cgroup).into(),
+            scope: OomScope::Cgroup,
+            ..OomVictim::default()
+        };
+        let victims: Vec<_> = victims.iter().map(victim).collect();
+        let ends = node.end(&[10], |batch| {
+            exit(batch, 10, 9);
+            let events = ["/jobs/a".into(), "oom_kill".into()];
+            batch.put(&cgroup::metrics::EVENTS, &events, crate::model::units::Count(1));
+            batch.facts.oom_victims = victims;
+        });
+        (ends[0].cause, ends[0].probability)
+    };
+    assert_eq!(cause(&[("python3", "/jobs/a"), ("python3", "/jobs/b")]), (EndCause::CgroupLimit, 0.9));
+    assert_eq!(cause(&[("ray::train", "/jobs/a")]), (EndCause::CgroupLimit, 0.7));
+    // A path of the host, of a cgroup namespace; and none.
+    assert_eq!(cause(&[("python3", "/docker/17/jobs/a")]), (EndCause::CgroupLimit, 0.9));
+    assert_eq!(cause(&[("python3", "")]), (EndCause::CgroupLimit, 0.9));
+    for several in
+        [&[("python3", "/elsewhere")][..], &[("python3", "/b"), ("python3", "/c")][..], &[("sh", "/b")], &[]]
+    {
+        let (cause, probability) = cause(several);
+        assert!(cause != EndCause::CgroupLimit || probability < 0.8, "{several:?}: {cause:?} {probability}");
+    }
+}
+
+#[test]
 fn a_guess_is_no_reason_to_give_up() {
     let workload = Membership::named(Node::key(1), "train").workload;
     let episode = Episode::new(&workload, None, Timestamp::from_secs(1));

@@ -200,8 +200,13 @@ impl Training {
             (Some(identity), _) => identity.clone(),
             (None, Some((identity, _))) => identity,
             // It connected and ended between two samples, so that no other process can have had its rank.
-            (None, None) => RankIdentity { rank: hello.rank.unwrap_or(0).into(), ..RankIdentity::default() },
+            (None, None) => RankIdentity::of_ended(client, &hello, &out.facts),
         };
+        if ended && !shown && client.key.is_some() {
+            // How its process ended is explained by what it said.
+            let RankIdentity { workload, rank, run, .. } = identity.clone();
+            out.facts.ranks.push(ReportedRank { key: client.key, workload, rank, run, cannot_save: None });
+        }
         self.remember(&identity.workload, client.payer, rank.ooms.saturating_sub(counted), at);
         let mut events = rank.take_events();
         events.extend(ended.then(|| rank.end(at.unix().as_secs_f64())));

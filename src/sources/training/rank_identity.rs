@@ -25,6 +25,17 @@ pub(super) struct RankIdentity {
 }
 
 impl RankIdentity {
+    /// That of a connection that has ended and was seen by no sample.
+    pub(super) fn of_ended(client: &Client, hello: &Hello, facts: &Facts) -> Self {
+        let workload = client.key.and_then(|key| {
+            let now = facts.member(key).map(|workload| &workload.name);
+            now.or_else(|| facts.before.workload(key)).cloned()
+        });
+        let run = hello.run.as_deref().map(Label::printable).unwrap_or_default();
+        let rank = hello.rank.unwrap_or(0).into();
+        Self { workload: workload.unwrap_or_default(), rank, run, ..Self::default() }
+    }
+
     /// The labels `workload` and `rank`, which identify its series.
     pub(super) fn labels(&self) -> [Label; 2] {
         [self.workload.clone(), self.rank.clone()]

@@ -110,9 +110,14 @@ fn where_memory_ran_out_is_what_the_kernel_states() {
     check_exactly(&killed(kill(OomScope::Nodes, "")), EndCause::NumaNodes, 0.99);
     check_exactly(&killed(kill(OomScope::Request, "")), EndCause::Killed, 0.99);
     check_exactly(&killed(kill(OomScope::PageFault, "")), EndCause::OomKill, 0.99);
-    let foreign =
-        Case { log: KernelLog::Foreign, kill_by_name: Some(kill(OomScope::Cgroup, "/a")), ..signal(SIGKILL) };
+    let foreign = Case {
+        log: KernelLog::Foreign,
+        kill_by_name: Some((kill(OomScope::Cgroup, "/a"), true)),
+        ..signal(SIGKILL)
+    };
     check_exactly(&foreign, EndCause::CgroupLimit, 0.9);
+    let by_group = Case { kill_by_name: Some((kill(OomScope::Cgroup, "/a"), false)), ..foreign.clone() };
+    check_exactly(&by_group, EndCause::CgroupLimit, 0.7);
     check_exactly(&Case { status: code(1).status, ..foreign }, EndCause::Failed, 0.9);
     let bare = killed(OomKill::default());
     check_exactly(&bare, EndCause::HostMemory, 0.75);
@@ -172,11 +177,13 @@ fn silence_is_evidence_only_where_the_log_is_complete() {
 
 #[test]
 fn signals_of_the_kernel_are_not_those_of_a_person() {
-    check_exactly(&signal(SIGXCPU), EndCause::TimeLimit, 0.9);
+    check_exactly(&signal(SIGXCPU), EndCause::TimeLimit, 0.75);
+    check_exactly(&Case { sender: Some(None), ..signal(SIGXCPU) }, EndCause::TimeLimit, 0.95);
     check_exactly(&signal(SIGXFSZ), EndCause::ProcessLimit, 0.9);
     let used = |case| Case { cpu_limit: Some(2), ..case };
     check_exactly(&used(signal(SIGKILL)), EndCause::TimeLimit, 0.9);
     check_exactly(&Case { sender: Some(None), ..used(signal(SIGKILL)) }, EndCause::TimeLimit, 0.9);
+    check_exactly(&used(Case::default()), EndCause::TimeLimit, 0.7);
     let by = |comm: &str| Some(Some(Sender { pid: 8, comm: comm.into(), user_id: Some(0) }));
     check_exactly(&Case { sender: by("bash"), ..used(signal(SIGKILL)) }, EndCause::Killed, 0.99);
     let child = |sender| Case { child_signal: Some((7, "python3".into(), SIGKILL)), sender, ..code(137) };

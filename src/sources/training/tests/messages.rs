@@ -207,9 +207,13 @@ fn the_reason_of_an_end_is_reported() {
     world.send(&mut stream, &format!("{bye}\n"));
     drop(stream);
     world.turn();
-    let timeline = world.sample().1;
-    let end = timeline.entries.last().unwrap();
-    assert_eq!((end.kind, end.name.as_str()), (EntryKind::End, "bye"));
+    // No sample has seen it connected.
+    let facts = world.sample_facts();
+    let rank = &facts.ranks[0];
+    assert_eq!((rank.key, rank.workload.as_str(), rank.rank.as_str()), (Some(world.own), "slurm/17", "3"));
+    let end = facts.timeline.entries.last().unwrap();
+    assert_eq!((end.kind, end.name.as_str(), end.workload.as_str()), (EntryKind::End, "bye", "slurm/17"));
+    assert!(world.sample_facts().ranks.is_empty());
     assert_eq!(
         end.detail.as_ref().unwrap().get(),
         r#"{"end":"out_of_memory","limit":"data","limit_value":7,"phase":"backward","reason":"MemoryError","resource":"host"}"#
