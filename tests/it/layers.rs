@@ -226,6 +226,7 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
             "cli/report/options.rs",
             "host/capability.rs",
             "host/exit_events.rs",
+            "sources/gpu/owners.rs",
             "sources/gpu/unlisted.rs",
             "host/huge_pages.rs",
             "host/perf.rs",

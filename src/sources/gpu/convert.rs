@@ -89,7 +89,9 @@ fn value(sample: &Sample, wanted: Field) -> Option<u64> {
 fn processes(gpu: &Gpu, sample: &Sample, out: &mut Batch) {
     let Some(processes) = &sample.processes else { return };
     let [index, uuid] = &gpu.labels;
-    out.put(&m::PROCESSES, &gpu.labels, Count(processes.len() as u64));
+    out.put(&m::PROCESSES, &gpu.labels, Count((processes.len() + gpu.unproven) as u64));
+    let unknown = Some(Count(gpu.unproven as u64)).filter(|count| count.0 > 0);
+    out.put_some(&m::PROCESSES_UNKNOWN, &gpu.labels, unknown);
     let mut attributed = Some(Bytes::ZERO);
     for process in processes {
         let labels = [index.clone(), uuid.clone(), process.pid.into()];

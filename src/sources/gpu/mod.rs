@@ -9,6 +9,7 @@ pub mod field;
 pub mod keeper;
 pub mod metrics;
 pub mod options;
+mod owners;
 mod parts;
 mod plausible;
 pub mod protocol;
@@ -17,6 +18,7 @@ pub mod state;
 pub mod supervisor;
 #[cfg(test)]
 mod tests;
+
 mod unlisted;
 pub mod unplaced;
 pub mod unwrapped;
@@ -27,6 +29,7 @@ use std::path::PathBuf;
 
 use self::keeper::{Keeper, WorkerState};
 use self::options::Options;
+use self::owners::Owners;
 use crate::host::child::WorkerCommand;
 use crate::model::lock::lock;
 use crate::model::point::Batch;
@@ -53,6 +56,7 @@ pub static REGISTRATION: Registration = Registration {
             command: context.worker.clone(),
             proc: context.roots.proc.clone(),
             sys: context.roots.sys.clone(),
+            owners: Owners::new(context.roots.proc.clone()),
             shared,
             keeper: None,
             wanted: true,
@@ -67,6 +71,7 @@ struct Gpus {
     command: Option<WorkerCommand>,
     proc: PathBuf,
     sys: PathBuf,
+    owners: Owners,
     shared: WorkerState,
     keeper: Option<Keeper>,
     /// Whether a worker should run.
@@ -106,6 +111,7 @@ impl Source for Gpus {
         let kernel = std::mem::take(&mut out.facts.kernel_xids);
         let mut world = lock(&self.shared.world);
         world.take_kernel(at, &kernel);
+        self.owners.prove(&mut world.gpus, out.facts.processes.as_deref());
         let result = report::put(&world, at, self.options.interval, self.driver, out);
         world.peaks_exposed();
         drop(world);

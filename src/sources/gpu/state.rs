@@ -76,6 +76,8 @@ pub struct Gpu {
     trouble: Option<(Timestamp, Refusal)>,
     /// The NVML call that does not return, according to the last heartbeat.
     pub lasting: Option<Label>,
+    /// Number of processes that were taken out of the newest sample, because their pids may be those of another namespace.
+    pub unproven: usize,
 }
 
 impl Gpu {
@@ -94,6 +96,7 @@ impl Gpu {
             sampled: None,
             trouble: None,
             lasting: None,
+            unproven: 0,
         }
     }
 
@@ -424,7 +427,7 @@ impl World {
         }
         gpu.sampled = Some(at);
         gpu.trouble = None;
-        gpu.sample = Some(sample);
+        (gpu.sample, gpu.unproven) = (Some(sample), 0);
         true
     }
 }

@@ -2,8 +2,11 @@
 
 use expect_test::expect;
 
+use super::super::owners::Owners;
 use super::*;
 use crate::model::facts::GpuMemory;
+use crate::model::facts::{ProcessRow, ProcessTable};
+use crate::model::ids::ProcessKey;
 use crate::model::units::Bytes;
 use crate::sources::gpu::metrics;
 use crate::sources::gpu::protocol::{Instance, Memory, Polled, Reason, Refusal};
@@ -391,4 +394,61 @@ fn a_gpu_without_memory_of_its_own_uses_that_of_the_host() {
     assert_eq!(flags(refused(Reason::Error), holders.clone()), (false, 0));
     assert_eq!(flags(refused(Reason::Unsupported), None), (false, 0));
     assert_eq!(flags(Vec::new(), holders), (false, 0));
+}
+
+#[test]
+fn a_pid_of_another_namespace_is_nobody_here() {
+    let root = tempfile::tempdir().unwrap();
+    let link = |path: &str, to: &str| {
+        let path = root.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(to, path).unwrap();
+    };
+    link("self/ns/pid", "pid:[4026532000]");
+    link("7/fd/3", "/dev/null");
+    link("8/fd/3", "/dev/nvidia0");
+    let table = |pids: &[u32]| ProcessTable {
+        rows: pids
+            .iter()
+            .map(|pid| ProcessRow::new(ProcessKey { pid: *pid, start: 1 }, "sleep".into()))
+            .collect(),
+        boot: None,
+    };
+    let listed = [7, 8, 9].map(|pid| Process { pid, memory: Some(5 << 30), ..Process::default() });
+    let mut world = world();
+    take(&mut world, 1, sample(&[(Field::MemoryUsed, 20 << 30)], Some(listed.to_vec())));
+    let mut owners = Owners::new(root.path().to_owned());
+    // Twice: the newest sample stays.
+    owners.prove(&mut world.gpus, Some(&table(&[7, 8])));
+    owners.prove(&mut world.gpus, Some(&table(&[7, 8])));
+    let shown = expect![[r#"
+        memwarden_gpu_memory_unattributed_bytes gpu=0,uuid=GPU-a 16106127360
+        memwarden_gpu_process_memory_bytes gpu=0,uuid=GPU-a,pid=8 5368709120
+        memwarden_gpu_processes gpu=0,uuid=GPU-a 3
+        memwarden_gpu_processes_unknown gpu=0,uuid=GPU-a 2
+    "#]];
+    let points = |world: &World| {
+        let mut batch = Batch::new();
+        put(world, Timestamp::from_secs(1), SECOND, true, &mut batch).unwrap();
+        let mut lines = Vec::new();
+        for family in batch.families() {
+            if ["process", "unattributed"].iter().any(|part| family.desc.name.contains(part)) {
+                for point in &family.points {
+                    let labels: Vec<_> = family.desc.labels.iter().zip(point.labels.iter()).collect();
+                    let labels: Vec<_> =
+                        labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+                    lines.push(format!("{} {} {}\n", family.desc.name, labels.join(","), point.value));
+                }
+            }
+        }
+        lines.sort();
+        lines.concat()
+    };
+    shown.assert_eq(&points(&world));
+    // In the first namespace the pids are those of the driver.
+    std::fs::remove_file(root.path().join("self/ns/pid")).unwrap();
+    link("self/ns/pid", "pid:[4026531836]");
+    take(&mut world, 1, sample(&[(Field::MemoryUsed, 20 << 30)], Some(listed.to_vec())));
+    owners.prove(&mut world.gpus, Some(&table(&[7, 8])));
+    assert!(!points(&world).contains("unknown"));
 }
