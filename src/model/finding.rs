@@ -46,36 +46,59 @@ pub struct Subject {
     pub phase: Label,
 }
 
-/// The types of subjects; a new one has its line here and in [`Subject::resource`].
-const RESOURCES: [&str; 18] = [
-    "host",
-    "zone",
-    "cgroup",
-    "gpu",
-    "workload",
-    "process",
-    "gpu_process",
-    "rank",
-    "allocator",
-    "outside_allocator",
-    "shm",
-    "disk",
-    "tmpfs",
-    "device_memory",
-    "memory_high",
-    "numa_nodes",
-    "limit",
-    "source",
+/// Who can bring a subject of a type into a bad state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The machine, or all users together.
+    Node,
+    /// One user, by filling or making what belongs to it or what all may write.
+    User,
+    /// One process, by stating it over the job socket.
+    Statement,
+}
+
+/// The types of subjects, and who can cause their state; a new one has its line here and in [`Subject::resource`].
+const RESOURCES: [(&str, Cause); 18] = [
+    ("host", Cause::Node),
+    ("zone", Cause::Node),
+    ("cgroup", Cause::User),
+    ("gpu", Cause::User),
+    ("workload", Cause::User),
+    ("process", Cause::User),
+    ("gpu_process", Cause::User),
+    ("rank", Cause::Statement),
+    ("allocator", Cause::Statement),
+    ("outside_allocator", Cause::Statement),
+    ("shm", Cause::User),
+    ("disk", Cause::User),
+    ("tmpfs", Cause::User),
+    ("device_memory", Cause::User),
+    ("memory_high", Cause::User),
+    ("numa_nodes", Cause::User),
+    ("limit", Cause::User),
+    ("source", Cause::Node),
 ];
 
 /// The label of a type. All subjects of a type share it, so that comparing them costs no comparison of text.
 fn resource(name: &'static str) -> Label {
-    static SHARED: LazyLock<[Label; RESOURCES.len()]> = LazyLock::new(|| RESOURCES.map(Label::from));
-    let place = RESOURCES.iter().position(|known| *known == name);
+    static SHARED: LazyLock<[Label; RESOURCES.len()]> =
+        LazyLock::new(|| RESOURCES.map(|(name, _)| name.into()));
+    let place = RESOURCES.iter().position(|(known, _)| *known == name);
     place.map_or_else(|| name.into(), |place| SHARED[place].clone())
 }
 
 impl Subject {
+    /// A subject of each type, of which no more is known.
+    pub fn of_each_type() -> [Self; RESOURCES.len()] {
+        RESOURCES.map(|(name, _)| Self::place(name))
+    }
+
+    /// Who can cause its state: a user, for a type that is not known.
+    pub fn cause(&self) -> Cause {
+        let known = RESOURCES.iter().find(|(name, _)| *name == self.resource.as_str());
+        known.map_or(Cause::User, |(_, cause)| *cause)
+    }
+
     pub fn host() -> Self {
         Self { resource: resource("host"), ..Self::default() }
     }

@@ -52,6 +52,9 @@ use lookup::Lookup;
 /// Incremented when a key changes its meaning or is removed.
 pub const SCHEMA_VERSION: u32 = 1;
 
+/// Maximum number of problems.
+const MOST_PROBLEMS: usize = 200;
+
 /// A node at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeView {
@@ -71,6 +74,9 @@ pub struct NodeView {
     pub is_stalled: bool,
     /// What is wrong or unknown, worst first.
     pub problems: Vec<Problem>,
+    /// How many problems of workloads are not in the list, because their users have more of them than their share.
+    #[serde(default)]
+    pub problems_left_out: usize,
     pub host: Host,
     pub gpus: Vec<Gpu>,
     /// Why no GPU is visible, or some are not; absent where all are.
@@ -170,6 +176,7 @@ impl NodeView {
         view.node = name.unwrap_or_default().to_owned();
         view.problems = problems::problems(&view, frame, &forecasts);
         view.take_problems();
+        view.problems_left_out = Problem::cut(&mut view.problems, MOST_PROBLEMS);
         view.is_stalled = situation.age_seconds > situation.stale_after;
         view.verdict = verdict::verdict(&view, &forecasts, situation);
         view

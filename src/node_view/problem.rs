@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::owner::Owner;
 use super::problems::VISIBILITY;
 use crate::model::acknowledged::{Acknowledgement, ProblemId};
+use crate::model::fair;
 use crate::model::health::Health;
 
 /// Where more is shown about something.
@@ -69,6 +70,29 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// Leaves at most `most` problems in a list: those of the node, then an equal share for those of each user, of each the
+    /// first. Returns how many were left out.
+    pub fn cut(all: &mut Vec<Self>, most: usize) -> usize {
+        let before = all.len();
+        let of_node = all.iter().filter(|problem| problem.is_of_node).count().min(most);
+        let others: Vec<Option<&str>> = all
+            .iter()
+            .filter(|problem| !problem.is_of_node)
+            .map(|problem| problem.owner.as_ref().map(|owner| owner.user.as_str()))
+            .collect();
+        let mut shares = fair::divide(&others, most - of_node).into_iter();
+        let mut left = of_node;
+        all.retain(|problem| {
+            if !problem.is_of_node {
+                return shares.next() == Some(true);
+            }
+            let is_kept = left > 0;
+            left = left.saturating_sub(1);
+            is_kept
+        });
+        before - all.len()
+    }
+
     /// How bad it is for the health of the node: ok once it is acknowledged.
     pub const fn counted(&self) -> Health {
         if self.acknowledged.is_some() { Health::Ok } else { self.health }

@@ -10,14 +10,11 @@ use super::problem::{Link, Problem};
 use super::workload::Workload;
 use super::{NodeView, fragmentation};
 use crate::model::acknowledged::{Acknowledgement, ProblemId};
-use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::finding::{Cause, Finding, Severity, Subject};
 use crate::model::format;
 use crate::model::frame::Frame;
 use crate::model::health::{Health, Rule};
 use crate::model::outlook::Conclusion;
-
-/// Maximum number of problems.
-const MOST: usize = 200;
 
 /// The kind of a problem of memory that runs out or leaks.
 const MEMORY: &str = "memory";
@@ -31,7 +28,7 @@ pub(super) const VISIBILITY: &str = "visibility";
 /// A workload with at least this share of the used memory of the host is named as its largest.
 const MUCH: f64 = 0.2;
 
-/// The problems of a node, worst first, then those that are acknowledged.
+/// The problems of a node, worst first, of equal ones those of the node first, then those that are acknowledged.
 pub(super) fn problems(view: &NodeView, frame: &Frame, forecasts: &Forecasts<'_>) -> Vec<Problem> {
     let source = Source { view, frame, forecasts, now: view.unix_seconds };
     let mut all = Vec::new();
@@ -44,6 +41,9 @@ pub(super) fn problems(view: &NodeView, frame: &Frame, forecasts: &Forecasts<'_>
     all.extend(source.host());
     all.extend(source.unseen());
     for problem in &mut all {
+        if source.is_only_stated(&problem.id.subject) {
+            problem.health = problem.health.min(Health::Warning);
+        }
         problem.name = problem.id.to_string();
         problem.acknowledged = frame.acknowledged.of(&problem.id, problem.health).cloned();
         if let Some(Acknowledgement { by, unix_seconds }) = &problem.acknowledged {
@@ -54,10 +54,9 @@ pub(super) fn problems(view: &NodeView, frame: &Frame, forecasts: &Forecasts<'_>
     }
     all.sort_by(|one, next| {
         let left = |problem: &Problem| problem.seconds_left.unwrap_or(f64::INFINITY);
-        let health = |problem: &Problem| (problem.counted(), problem.health);
+        let health = |problem: &Problem| (problem.counted(), problem.health, problem.is_of_node);
         health(next).cmp(&health(one)).then(left(one).total_cmp(&left(next)))
     });
-    all.truncate(MOST);
     all
 }
 
@@ -281,13 +280,18 @@ impl Source<'_> {
                 gpu,
                 workload: workload.map(|workload| workload.name.clone()),
                 link,
-                is_of_node: matches!(subject.resource.as_str(), "host" | "zone" | "source")
-                    || (!subject.mount.is_empty() && subject.workload.is_empty())
-                    || matches!(finding.analyzer, VISIBILITY | XID),
+                is_of_node: subject.cause() == Cause::Node || matches!(finding.analyzer, VISIBILITY | XID),
                 id: ProblemId::new(finding.analyzer, subject.clone()),
                 ..Problem::default()
             }
         })
+    }
+
+    /// Whether only a process states this, and the driver confirms no GPU of it or of its workload: any user can state it.
+    fn is_only_stated(&self, subject: &Subject) -> bool {
+        let workload = self.view.workload(subject.workload.as_str());
+        let is_confirmed = !subject.gpu.is_empty() || workload.is_some_and(|own| !own.gpus.is_empty());
+        subject.cause() == Cause::Statement && !is_confirmed
     }
 
     /// Whether a finding is part of the problem of its GPU, workload or host.

@@ -120,7 +120,13 @@ impl Node {
         self.batch.put(&training::INFO, &found, Flag(true));
     }
 
-    fn finding(&mut self, analyzer: &'static str, subject: Subject, state: &'static str, severity: Severity) {
+    pub(crate) fn finding(
+        &mut self,
+        analyzer: &'static str,
+        subject: Subject,
+        state: &'static str,
+        severity: Severity,
+    ) {
         self.findings.push(Finding {
             analyzer,
             summary: format!("{subject} is {state}."),
@@ -179,13 +185,14 @@ impl Node {
         }
     }
 
-    fn view(self) -> NodeView {
+    pub(crate) fn view(self) -> NodeView {
         view(&self.frame(), 0.5, None)
     }
 }
 
 fn view(frame: &Frame, age_seconds: f64, last_holders: Option<&LastHolders>) -> NodeView {
-    NodeView::of(Some(frame), &Situation { host_name: None, age_seconds, stale_after: 5.0, last_holders })
+    let situation = Situation { age_seconds, stale_after: 5.0, last_holders, ..Situation::default() };
+    NodeView::of(Some(frame), &situation)
 }
 
 #[track_caller]

@@ -40,12 +40,16 @@ pub(super) fn verdict(view: &NodeView, forecasts: &Forecasts<'_>, situation: &Si
                 "Sampling has stalled: the newest sample is {} old, and nothing after it is known.",
                 format::duration(situation.age_seconds)
             ),
-            more: view.problems.len(),
+            more: view.problems.len() + view.problems_left_out,
         };
     }
     let counted = view.problems.partition_point(|problem| problem.counted() > Health::Ok);
     if let Some((worst, others)) = view.problems[..counted].split_first() {
-        return Verdict { health: worst.health, sentence: worst.sentence(), more: others.len() };
+        return Verdict {
+            health: worst.health,
+            sentence: worst.sentence(),
+            more: others.len() + view.problems_left_out,
+        };
     }
     if !view.analyzed.forecasts {
         return Verdict::unknown(NO_FORECAST);

@@ -77,7 +77,8 @@ impl CheckReport {
         let of_jobs = node.problems.iter().filter(|problem| {
             !is_selected(problem) && problem.acknowledged.is_none() && problem.health >= Health::Warning
         });
-        Self::new(scope, severity, problems, of_jobs.count())
+        let of_jobs = of_jobs.count() + node.problems_left_out;
+        Self::new(scope, severity, problems, of_jobs)
     }
 
     /// The health of a node whose daemon states nothing that can be used; `why` is the reason.
@@ -97,13 +98,16 @@ impl CheckReport {
         };
         let problems: Vec<String> = problems.into_iter().map(|stated| stated.sentence).collect();
         let none = match (scope, of_jobs) {
-            (Scope::All, _) => "no problem is known".to_owned(),
+            (Scope::All, 0) => "no problem is known".to_owned(),
+            (Scope::All, _) => "no problem that is listed counts".to_owned(),
             (Scope::Node, 0) => "no problem of the node is known".to_owned(),
             (Scope::Node, jobs) => {
                 format!("no problem of the node is known, {jobs} of its jobs (--scope all)")
             }
         };
-        Self { health, scope, exit_code, message: line(health, &problems, &none), problems }
+        // Of all, the problems of jobs that the list of the daemon leaves out are among those that count.
+        let left_out = if scope == Scope::All { of_jobs } else { 0 };
+        Self { health, scope, exit_code, message: line(health, &problems, left_out, &none), problems }
     }
 
     /// The exit code: 0 ok, 1 problem, 2 unknown.
@@ -120,9 +124,9 @@ impl CheckReport {
     }
 }
 
-/// The line: the health, the first reason or that there is `none`, and how many others there are.
-fn line(health: Health, stated: &[String], none: &str) -> String {
-    let more = stated.len().saturating_sub(1);
+/// The line: the health, the first reason or that there is `none`, and how many others there are, with those left out.
+fn line(health: Health, stated: &[String], left_out: usize, none: &str) -> String {
+    let more = stated.len().saturating_sub(1) + left_out;
     let end = if more == 0 { String::new() } else { format!(" (+{more} more)") };
     let start = stated.first().map_or_else(
         || format!("{}: {none}", health.label()),
@@ -183,6 +187,43 @@ mod tests {
         let node = self::node(&[(Health::Critical, false, "J"), (Health::Warning, false, "W")]);
         let line = "ok: no problem of the node is known, 2 of its jobs (--scope all)";
         assert_eq!(check(&node, Scope::Node, Health::Critical), (0, line.to_owned()));
+    }
+
+    #[test]
+    fn what_a_user_can_cause_is_no_problem_of_the_node() {
+        use crate::model::finding::{Severity, Subject};
+        let code = |subject: Subject, scope| {
+            let mut node = crate::node_view::tests::Node::new();
+            node.finding("exhaustion", subject, "full", Severity::Critical);
+            CheckReport::of(&node.view(), scope, Health::Critical).exit_code()
+        };
+        let mut of_node = Vec::new();
+        for subject in Subject::of_each_type() {
+            // With every name that a user can choose: a mount point as of the host, a cgroup, a workload.
+            let names = |subject: &mut Subject| {
+                (subject.cgroup, subject.mount) = ("/user.slice".into(), "/run/user/1000".into());
+            };
+            let mut named = subject.clone();
+            names(&mut named);
+            let codes = [subject.clone(), named].map(|subject| code(subject, Scope::Node));
+            assert_eq!(codes[0], codes[1], "{subject:?}");
+            if codes[0] != 0 {
+                of_node.push(subject.resource.to_string());
+            }
+        }
+        // The host's exhaustion is judged from its conclusion.
+        assert_eq!(of_node, ["zone", "source"]);
+        let shared = Subject::tmpfs(&"".into(), &"/dev/shm".into());
+        assert_eq!((code(shared.clone(), Scope::Node), code(shared, Scope::All)), (0, 1));
+    }
+
+    #[test]
+    fn problems_that_are_left_out_are_counted() {
+        let mut node = node(&[(Health::Critical, false, "J")]);
+        node.problems_left_out = 60;
+        let line = "ok: no problem of the node is known, 61 of its jobs (--scope all)";
+        assert_eq!(check(&node, Scope::Node, Health::Critical), (0, line.to_owned()));
+        assert_eq!(check(&node, Scope::All, Health::Critical), (1, "critical: J (+60 more)".to_owned()));
     }
 
     #[test]

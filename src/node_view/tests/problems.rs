@@ -44,8 +44,8 @@ fn a_leak_without_a_forecast_has_the_time_at_its_growth() {
 }
 
 #[test]
-fn a_full_tmpfs_is_a_condition_of_the_node_unless_it_is_of_a_workload() {
-    for (workload, is_of_node) in [("", true), ("slurm/4711", false)] {
+fn a_full_tmpfs_is_a_condition_of_no_node_because_users_can_fill_it() {
+    for (workload, has_owner) in [("", false), ("slurm/4711", true)] {
         let mut node = Node::new();
         node.job("slurm/4711", "alice", "llama70b", 0, None);
         let subject = Subject::tmpfs(&workload.into(), &"/dev/shm".into());
@@ -53,7 +53,51 @@ fn a_full_tmpfs_is_a_condition_of_the_node_unless_it_is_of_a_workload() {
         let problem =
             node.view().problems.into_iter().find(|problem| problem.id.kind.as_str() == "exhaustion");
         let problem = problem.unwrap();
-        assert_eq!((problem.is_of_node, problem.owner.is_some()), (is_of_node, !is_of_node), "{problem:?}");
+        assert_eq!((problem.is_of_node, problem.owner.is_some()), (false, has_owner), "{problem:?}");
+        assert_eq!(problem.health, Health::Critical);
+    }
+}
+
+#[test]
+fn a_user_with_many_problems_hides_none_of_the_node_or_of_others() {
+    let mut node = Node::new();
+    for (name, user) in [("flood", "mallory"), ("slurm/4711", "alice")] {
+        node.job(name, user, "", 0, None);
+    }
+    for pid in 0..260_u32 {
+        let stated = Subject::allocator(&"flood".into(), &pid.into(), &"".into());
+        node.finding("exhaustion", stated, "full", Severity::Critical);
+    }
+    node.finding("fragmentation", Subject::zone(&"0".into(), &"Normal".into()), "low", Severity::Warning);
+    let own = Subject::allocator(&"slurm/4711".into(), &"9".into(), &"".into());
+    node.finding("exhaustion", own, "full", Severity::Critical);
+    let view = node.view();
+    assert_eq!((view.problems.len(), view.problems_left_out, view.verdict.more), (200, 62, 261));
+    let worst = &view.problems[0];
+    assert!(worst.is_of_node && worst.health == Health::Warning, "what a process states is worse: {worst:?}");
+    let of = |user: &str| {
+        let has = |problem: &&Problem| problem.owner.as_ref().is_some_and(|owner| owner.user == user);
+        view.problems.iter().filter(has).count()
+    };
+    assert_eq!((of("mallory"), of("alice")), (198, 1));
+    let mut shown = view.problems.clone();
+    assert_eq!(Problem::cut(&mut shown, 20), 180);
+    assert!(shown[0].is_of_node && shown.iter().any(|own| own.workload.as_deref() == Some("slurm/4711")));
+}
+
+#[test]
+fn what_only_a_process_states_is_not_critical() {
+    for (gpu, gib, health) in
+        [("", None, Health::Warning), ("", Some(69), Health::Critical), ("0", None, Health::Critical)]
+    {
+        let mut node = Node::new();
+        node.gpu(0, 70, "ok");
+        node.job("slurm/4711", "alice", "", 0, gib);
+        let subject = Subject::allocator(&"slurm/4711".into(), &"4711".into(), &gpu.into());
+        node.assessed(subject.clone(), 79, 80, Rule::Full);
+        node.finding("exhaustion", subject, "full", Severity::Critical);
+        let view = node.view();
+        assert_eq!((view.problems.len(), view.verdict.health), (1, health), "{:?}", view.problems);
     }
 }
 

@@ -17,7 +17,7 @@ use crate::model::format;
 use crate::node_view::events::{Event, Recorder};
 use crate::node_view::sheet::Section;
 use crate::node_view::table::Trail;
-use crate::node_view::{Health, Link, NodeView};
+use crate::node_view::{Health, Link, NodeView, Problem};
 use crate::protection::types::incidents::is_plain;
 use crate::serve::timeline::decoded;
 use chart::{Curve, Mark};
@@ -152,10 +152,11 @@ fn one(content: &Content<'_>, section: &Section) -> Markup {
 fn node(content: &Content<'_>) -> Markup {
     let node = content.node;
     let mut problems = node.problem_section(|_| true);
+    let mut more_problems = node.problems_left_out;
     if let Some(Section { items, .. }) = &mut problems
         && let Some(crate::node_view::sheet::Item::Problems(all)) = items.first_mut()
     {
-        all.truncate(MOST_PROBLEMS);
+        more_problems += Problem::cut(all, MOST_PROBLEMS);
     }
     let mut workloads = node.workload_table();
     let more = workloads.rows.len() > MOST_WORKLOADS;
@@ -165,8 +166,8 @@ fn node(content: &Content<'_>) -> Markup {
     let failing = node.sources.iter().filter(|source| source.fails()).count();
     html! {
         @if let Some(problems) = &problems { (one(content, problems)) }
-        @if node.problems.len() > MOST_PROBLEMS {
-            p.quiet { (node.problems.len() - MOST_PROBLEMS) " more are at /api/v1/node." }
+        @if more_problems > 0 {
+            p.quiet { (more_problems) " more are known; /api/v1/node has up to 200." }
         }
         @if let Some(why) = node.gpus_unseen.as_ref().filter(|_| !node.gpus.is_empty()) {
             p { (render::tag(Health::Unknown, "unknown")) " " (Name(why)) }

@@ -68,7 +68,8 @@ fn a_node_in_trouble_is_shown() {
     let html = rendered(&trouble("slurm/4711", "llama70b"), &View::Node).html;
     expect_file!["../testdata/page.html"].assert_eq(&html.replace(STYLE, "…").replace("<tr>", "\n<tr>"));
     let verdict = html.split("id=\"verdict\"").nth(1).unwrap().split("</div>").next().unwrap();
-    assert!(verdict.contains("in 4 min (3 to 7)") && verdict.contains("alice"), "{verdict}");
+    assert!(verdict.contains("GPU 1 does not respond"), "a fault of the node is first: {verdict}");
+    assert!(html.contains("in 4 min (3 to 7)") && html.contains("alice"));
 }
 
 #[test]
