@@ -188,6 +188,7 @@ fn monitoring_finds_the_pods_and_grafana_the_dashboards() {
     for (label, value) in monitor["spec"]["selector"]["matchLabels"].as_mapping().unwrap() {
         assert_eq!(&template["metadata"]["labels"][label], value);
     }
+    assert!(monitor["spec"]["sampleLimit"].as_u64().unwrap() <= 100_000);
     let port = &monitor["spec"]["podMetricsEndpoints"][0]["port"];
     assert_eq!(port, &template["spec"]["containers"][0]["ports"][0]["name"]);
     assert_eq!(of(&documents, "PrometheusRule").len(), RULES.len());

@@ -1,6 +1,7 @@
 //! Converts the values that a rank reported to points.
 
 use super::metrics as m;
+use super::names::{OTHER, Share};
 use super::rank::Rank;
 use super::rank_identity::RankIdentity;
 use crate::formats::messages::{DeviceMemory, Hello, Params};
@@ -22,29 +23,35 @@ pub(super) fn put(
     identity: &RankIdentity,
     pid: Option<u32>,
     at: Timestamp,
+    share: &mut Share<'_>,
     out: &mut Batch,
 ) {
+    if !share.has_rank(identity) {
+        return;
+    }
     let labels = identity.labels();
-    out.put(&m::INFO, &info(hello, identity, pid), Flag(true));
+    let info = info(hello, identity, pid);
+    if share.has_part(&info) {
+        out.put(&m::INFO, &info, Flag(true));
+    }
     out.put_some(
         &m::MESSAGE_AGE,
         &labels,
         rank.last_message.map(|last_message| at.since(last_message).into()),
     );
     put_steps(rank, &labels, at, out);
-    put_phases(rank, &labels, out);
+    put_phases(rank, &labels, share, out);
     for (ordinal, device) in &rank.devices {
         let gpu = identity.gpu(hello, *ordinal).cloned().unwrap_or_default();
         let free = free(device, identity, *ordinal).map(Bytes::get);
-        put_device(
-            &DeviceMemory { free, ..*device },
-            &[labels[0].clone(), labels[1].clone(), (*ordinal).into(), gpu],
-            out,
-        );
+        let labels = [labels[0].clone(), labels[1].clone(), (*ordinal).into(), gpu];
+        if share.has_part(&labels) {
+            put_device(&DeviceMemory { free, ..*device }, &labels, out);
+        }
     }
     out.put_some(&m::PINNED, &labels, rank.pinned.map(Bytes::new));
     if let Some(params) = &rank.params {
-        put_params(params, &labels, out);
+        put_params(params, &labels, share, out);
     }
     rank.predictions.put(hello, identity, out);
     if let Some((state, step)) = rank.checkpoint {
@@ -58,7 +65,12 @@ pub(super) fn put(
 }
 
 /// Puts the identity of a rank that is not connected to the job socket.
-pub(super) fn put_unconnected(rank: &EnvironmentRank, identity: &RankIdentity, out: &mut Batch) {
+pub(super) fn put_unconnected(
+    rank: &EnvironmentRank,
+    identity: &RankIdentity,
+    share: &mut Share<'_>,
+    out: &mut Batch,
+) {
     let hello = Hello {
         local_rank: rank.local_rank.map(u64::from),
         world: rank.world.map(u64::from),
@@ -71,7 +83,9 @@ pub(super) fn put_unconnected(rank: &EnvironmentRank, identity: &RankIdentity, o
             labels[place] = Label::default();
         }
     }
-    out.put(&m::INFO, &labels, Flag(true));
+    if share.has_part(&labels) {
+        out.put(&m::INFO, &labels, Flag(true));
+    }
 }
 
 /// The free memory of a device, as the rank or the driver reports it.
@@ -148,15 +162,19 @@ fn put_steps(rank: &Rank, labels: &[Label; 2], at: Timestamp, out: &mut Batch) {
     out.put_some(&m::NAN, labels, rank.nan.map(Count));
 }
 
-fn put_phases(rank: &Rank, labels: &[Label; 2], out: &mut Batch) {
+fn put_phases(rank: &Rank, labels: &[Label; 2], share: &mut Share<'_>, out: &mut Batch) {
     for (name, totals) in &rank.phases {
         let labels = and(labels, name.clone());
+        if !share.has_part(&labels) {
+            continue;
+        }
         out.put_some(&m::PHASE_SECONDS, &labels, totals.seconds.and_then(Seconds::new));
         out.put_some(&m::PHASES, &labels, totals.count.map(Count));
         out.put_some(&m::PHASE_PEAK, &labels, totals.allocated_peak.map(Bytes::new));
     }
-    if let Some(name) = rank.phase_now() {
-        out.put(&m::PHASE_NOW, &and(labels, name.clone()), Flag(true));
+    let now = rank.phase_now().map(|name| and(labels, name.clone()));
+    if let Some(labels) = now.filter(|labels| share.has_part(labels)) {
+        out.put(&m::PHASE_NOW, &labels, Flag(true));
     }
 }
 
@@ -182,7 +200,7 @@ fn put_device(device: &DeviceMemory, labels: &[Label; 4], out: &mut Batch) {
     out.put_some(&m::ALLOCATOR_OOMS, labels, ooms.map(Count));
 }
 
-fn put_params(params: &Params, labels: &[Label; 2], out: &mut Batch) {
+fn put_params(params: &Params, labels: &[Label; 2], share: &mut Share<'_>, out: &mut Batch) {
     let of = |kind: &str| and(labels, kind.into());
     let bytes = |bytes: Option<u64>| bytes.map(Bytes::new);
     out.put_some(&m::PARAMETERS, &of("all"), params.parameters.map(Count));
@@ -193,26 +211,32 @@ fn put_params(params: &Params, labels: &[Label; 2], out: &mut Batch) {
     out.put_some(&m::MODEL, &of("optimizer"), bytes(params.optimizer_bytes));
     out.put_some(&m::NONFINITE, &of("nan"), params.nan.map(Count));
     out.put_some(&m::NONFINITE, &of("inf"), params.inf.map(Count));
-    put_shares(&m::BY_DTYPE, params.by_dtype.as_deref().unwrap_or_default(), labels, out);
-    put_shares(&m::BY_GROUP, params.by_group.as_deref().unwrap_or_default(), labels, out);
+    put_shares(&m::BY_DTYPE, params.by_dtype.as_deref().unwrap_or_default(), labels, share, out);
+    put_shares(&m::BY_GROUP, params.by_group.as_deref().unwrap_or_default(), labels, share, out);
 }
 
-/// The largest shares individually, the rest as a sum.
+/// The largest shares individually, the rest as a sum, with those whose names are over the user's budget.
 fn put_shares<M: Metric<Unit = Bytes>>(
     metric: &'static M,
     shares: &[(String, u64)],
     labels: &[Label; 2],
+    share: &mut Share<'_>,
     out: &mut Batch,
 ) {
     let mut sorted: Vec<(Label, u64)> =
         shares.iter().map(|(name, bytes)| (Label::printable(name), *bytes)).collect();
     sorted.sort_by(|one, two| (two.1, &one.0).cmp(&(one.1, &two.0)));
-    let rest = sorted.split_off(sorted.len().min(GROUPS));
+    let mut rest = sorted.split_off(sorted.len().min(GROUPS));
     for (name, bytes) in sorted {
-        out.put(metric, &and(labels, name), Bytes::new(bytes));
+        let labels = and(labels, name.clone());
+        if share.has_part(&labels) {
+            out.put(metric, &labels, Bytes::new(bytes));
+        } else {
+            rest.push((name, bytes));
+        }
     }
     if !rest.is_empty() {
         let sum: Bytes = rest.into_iter().map(|(_, bytes)| Bytes::new(bytes)).sum();
-        out.put(metric, &and(labels, "other".into()), sum);
+        out.put(metric, &and(labels, OTHER.into()), sum);
     }
 }

@@ -16,6 +16,7 @@ mod energy;
 mod expose;
 pub mod listener;
 pub mod metrics;
+mod names;
 mod options;
 mod predictions;
 mod queue;
@@ -40,6 +41,7 @@ use commands::Commands;
 use device_free::DeviceFree;
 use energy::{Effort, Energy};
 use listener::Hold;
+use names::Names;
 use rank::Rank;
 use rank_identity::{RankIdentities, RankIdentity};
 use ring::Ring;
@@ -94,6 +96,7 @@ struct Training {
     /// Identity of each connection when it was last seen, and how many of its OOMs are counted.
     known: HashMap<u64, (RankIdentity, u64)>,
     device_free: DeviceFree,
+    names: Names,
     energy: Energy,
     commands: Commands,
     /// OOM errors of each workload.
@@ -128,6 +131,7 @@ impl Training {
             ring,
             known: HashMap::new(),
             device_free: DeviceFree::default(),
+            names: Names::default(),
             energy: Energy::default(),
             ooms: Table::new(MOST_REMEMBERED),
         }
@@ -218,7 +222,8 @@ impl Training {
         if ended {
             // What it reported after the previous sample is exposed once, unless another process has its labels now.
             if shown && identities.reserve(&identity) {
-                expose::put(&rank, &hello, &identity, client.pid, at, out);
+                let share = &mut self.names.of(client.payer, !identity.gpus.is_empty(), at);
+                expose::put(&rank, &hello, &identity, client.pid, at, share, out);
                 // No process has these allocators any more.
                 expose::report_allocators(&rank, &identity, None, at, out);
             }
@@ -248,10 +253,15 @@ impl Training {
         let Some(hello) = &rank.hello else { return };
         let free = self.device_free.read(client.number, client.pid, (&rank, hello, identity), &out.facts);
         let identity = &RankIdentity { free, ..identity.clone() };
-        expose::put(&rank, hello, identity, client.pid, at, out);
+        let share = &mut self.names.of(client.payer, !identity.gpus.is_empty(), at);
+        expose::put(&rank, hello, identity, client.pid, at, share, out);
+        let has_series = share.has_rank(identity);
         expose::report_allocators(&rank, identity, client.key, at, out);
         let memory_age = |device: u16| rank.memory_at.get(&device).map(|reported| at.since(*reported));
         rank.predictions.report(hello, identity, client.key, past, memory_age, out);
+        if !has_series {
+            return;
+        }
         let resident = client.key.and_then(|key| Some(out.facts.row(key)?.rss));
         out.put_some(&metrics::PROCESS_RSS, &identity.labels(), resident);
         compute::put(&rank, hello, identity, at, &self.options.peak_flops, out);
@@ -295,6 +305,7 @@ impl Source for Training {
         let past = self.commands.turn(&current, &left, &out.facts, at);
         let mut cut = BTreeMap::<u32, u64>::new();
         self.device_free.begin();
+        self.names.begin(at);
         // If a metric exceeds its maximum number of series, the first ranks of each user are kept.
         for place in fair::turns(current.iter().map(|(client, _)| client.payer)) {
             let (client, identity) = &current[place];
@@ -309,7 +320,8 @@ impl Source for Training {
             let own = clients.iter().filter(|(client, ended)| !ended && client.key == Some(answer.process));
             own.for_each(|(client, _)| client.answer(&answer));
         }
-        put_unconnected(&clients, &mut identities, out);
+        put_unconnected(&clients, &mut identities, &mut self.names, at, out);
+        out.facts.shortages.extend(self.names.shortages());
         cut.retain(|_, left_out| *left_out > 0);
         out.facts.shortages.extend(Shortage::of_users("training_series", metrics::MOST_SERIES, &cut));
         out.facts.shortages.extend(shared.shortages(at));
@@ -364,7 +376,13 @@ fn strive(
 }
 
 /// Exposes the ranks that launchers have started and that are not connected.
-fn put_unconnected(clients: &[(Arc<Client>, bool)], identities: &mut RankIdentities, out: &mut Batch) {
+fn put_unconnected(
+    clients: &[(Arc<Client>, bool)],
+    identities: &mut RankIdentities,
+    names: &mut Names,
+    at: Timestamp,
+    out: &mut Batch,
+) {
     let ranks = std::mem::take(&mut out.facts.environment_ranks);
     // If the metric exceeds its maximum number of series, the first ranks of each user are kept.
     for place in fair::turns(ranks.iter().map(|rank| rank.workload.user)) {
@@ -373,7 +391,9 @@ fn put_unconnected(clients: &[(Arc<Client>, bool)], identities: &mut RankIdentit
             continue;
         }
         if let Some(identity) = identities.of_unconnected(rank, &out.facts) {
-            expose::put_unconnected(rank, &identity, out);
+            let user = out.facts.subordinates.owner(rank.workload.user);
+            let share = &mut names.of(user, !identity.gpus.is_empty(), at);
+            expose::put_unconnected(rank, &identity, share, out);
         }
     }
     out.facts.environment_ranks = ranks;

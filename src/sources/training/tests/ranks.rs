@@ -94,13 +94,52 @@ fn one_user_with_many_series_leaves_places_for_anothers() {
     let mut batch = Batch::new();
     world.source.sample(now(), &mut batch).unwrap();
     let short: Vec<_> = batch.facts.shortages.iter().map(|short| (short.limit, short.user)).collect();
-    assert_eq!(short, [("training_series", Some(61_002))]);
-    let (families, dropped, _) = batch.seal();
-    assert!(!dropped.is_empty(), "there were too few to be cut");
+    assert_eq!(short, [("training_names", Some(61_002))]);
+    let (families, ..) = batch.seal();
     let family =
         families.iter().find(|family| family.desc.name == "memwarden_training_phases_total").unwrap();
     let of = |rank: &str| family.points.iter().filter(|point| point.labels[1].as_str() == rank).count();
     assert_eq!((of("300"), of("1"), of("299")), (32, 32, 0));
+}
+
+#[test]
+fn a_user_who_changes_its_names_all_the_time_brings_in_few_new_series() {
+    let mut world = World::new();
+    let (own, _other) = UnixStream::pair().unwrap();
+    let own = Arc::new(own);
+    let mut distinct = std::collections::HashSet::new();
+    let mut named = Vec::new();
+    // Ten minutes, in which 10 processes without a GPU connect and end each second.
+    for second in 0..600 {
+        let mut clients = Vec::new();
+        for place in 0..10 {
+            let number = 100_000 + second * 10 + place;
+            let peer = crate::host::peer::Peer { pid: None, uid: 61_002 };
+            let client = world.shared.greet(number, peer, 61_002, &own, now());
+            let lines = format!(
+                "{{\"type\":\"hello\",\"v\":1,\"rank\":{number},\"world\":1000000,\"run\":\"r{number}\"}}\n\
+                 {{\"type\":\"step\",\"step\":1,\"dt\":0.5}}\n\
+                 {{\"type\":\"mem\",\"devices\":{{\"{place}\":{{\"allocated\":50,\"reserved\":70}}}}}}\n\
+                 {{\"type\":\"phase\",\"name\":\"p{number}\",\"state\":\"end\",\"count\":1}}"
+            );
+            for line in lines.lines() {
+                client.receive(line.as_bytes(), now(), &world.shared.counts, &world.checkpoints).unwrap();
+            }
+            clients.push(client);
+        }
+        let mut batch = Batch::new();
+        world.source.sample(now(), &mut batch).unwrap();
+        named.extend(batch.facts.shortages.iter().map(|short| (short.limit, short.user)));
+        let series = |family: &crate::model::point::Family| {
+            let name = family.desc.name;
+            family.points.iter().map(move |point| format!("{name}{:?}", point.labels)).collect::<Vec<_>>()
+        };
+        distinct.extend(batch.seal().0.iter().flat_map(series));
+        clients.iter().for_each(|client| client.part(&world.checkpoints));
+        pass(1);
+    }
+    assert!((100..8_000).contains(&distinct.len()), "{}", distinct.len());
+    assert!(named.contains(&("training_names", Some(61_002))), "the user is named");
 }
 
 #[test]
