@@ -9,7 +9,6 @@ use crate::model::format;
 use crate::model::health::{Health, Rule};
 use crate::model::outlook::{Conclusion, Forecast, Growth, HORIZON_LABELS, LeakState, Rate};
 use crate::model::printable;
-use crate::model::timeline::{Entry, EntryKind, Timeline};
 use crate::model::units::{Bytes, BytesPerSecond, BytesPerStep, Flag, Ratio, Seconds, real};
 
 /// A number of standard errors as a finite one: JSON has no infinity, and so many are certainty.
@@ -25,8 +24,7 @@ pub(super) fn finite(rate: Option<Rate>) -> Option<Rate> {
 }
 
 /// Adds the metrics and the findings of a conclusion of the analyzer `exhaustion` or `leak` at `now` seconds since 1970.
-/// The growth of a process has what its program counted, by the `timeline`.
-pub(crate) fn write(conclusion: &Conclusion, now: f64, timeline: Option<&Timeline>, out: &mut Analysis) {
+pub(crate) fn write(conclusion: &Conclusion, now: f64, out: &mut Analysis) {
     let subject = &conclusion.subject;
     if let Some(forecast) = &conclusion.forecast {
         put_forecast(subject, forecast, out);
@@ -36,7 +34,7 @@ pub(crate) fn write(conclusion: &Conclusion, now: f64, timeline: Option<&Timelin
     }
     if let Some(growth) = &conclusion.growth {
         put_growth(subject, growth, out);
-        out.findings.extend(leak(subject, growth, now, timeline));
+        out.findings.extend(leak(subject, growth, now));
     }
 }
 
@@ -162,24 +160,8 @@ fn basis(forecast: &Forecast) -> String {
     }
 }
 
-/// What grows inside the program of the subject, as its client counted last since the growth began; empty where that is not
-/// known.
-fn inside(subject: &Subject, since: f64, timeline: Option<&Timeline>) -> String {
-    let is_own = |entry: &Entry| match (subject.pid.as_str(), subject.workload.as_str()) {
-        ("", "") => false,
-        ("", workload) => entry.workload.as_str() == workload,
-        (pid, _) => pid == entry.pid.to_string(),
-    };
-    let mut newest = timeline.into_iter().flat_map(|timeline| timeline.entries.iter().rev());
-    let found =
-        newest.find(|entry| entry.kind == EntryKind::Growth && entry.unix_seconds >= since && is_own(entry));
-    found.map_or_else(String::new, |entry| {
-        format!(" Inside of PID {}: {}.", entry.pid, printable::escaped(entry.name.as_str()))
-    })
-}
-
 /// The finding of growth that is stated; absent where none is.
-fn leak(subject: &Subject, growth: &Growth, now: f64, timeline: Option<&Timeline>) -> Option<Finding> {
+fn leak(subject: &Subject, growth: &Growth, now: f64) -> Option<Finding> {
     let stated = growth.stated?;
     let (rate, seen) = (growth.bytes_per_second(), growth.evidence);
     let evidence = evidence([
@@ -201,56 +183,8 @@ fn leak(subject: &Subject, growth: &Growth, now: f64, timeline: Option<&Timeline
         state,
         severity: Health::from(stated.state).into(),
         since_unix_seconds: stated.since_unix_seconds,
-        summary: format!(
-            "The {memory} of {subject:#} has been {state} for {time}.{}",
-            inside(subject, stated.since_unix_seconds, timeline)
-        ),
+        summary: format!("The {memory} of {subject:#} has been {state} for {time}."),
         evidence,
         advice: stated.memory.advice(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-
-    #[test]
-    fn a_leak_says_what_its_program_counted_since_it_grows() {
-        let entry = |pid: u32, unix_seconds: f64, kind: EntryKind, name: &str| {
-            Arc::new(Entry {
-                sequence: 1,
-                unix_seconds,
-                kind,
-                workload: "job".into(),
-                rank: "0".into(),
-                pid,
-                name: name.into(),
-                step: None,
-                detail: None,
-            })
-        };
-        let counted = "tensor fp32[64]: 8800 more (9000 now, 2.1 GiB more)";
-        let entries = vec![
-            entry(7, 50.0, EntryKind::Growth, "before"),
-            entry(7, 150.0, EntryKind::Growth, counted),
-            entry(7, 160.0, EntryKind::Event, "an event"),
-        ];
-        let timeline = Timeline { entries, forgotten: 0 };
-        let of = |subject: &Subject, since: f64| inside(subject, since, Some(&timeline));
-        let expected = format!(" Inside of PID 7: {counted}.");
-        let process = Subject { pid: "7".into(), ..Subject::default() };
-        assert_eq!(of(&process, 100.0), expected);
-        assert_eq!(of(&Subject::workload(&"job".into()), 100.0), expected);
-        for (other, since) in [
-            (Subject { pid: "8".into(), ..Subject::default() }, 100.0),
-            (Subject::workload(&"other".into()), 100.0),
-            (Subject::host(), 100.0),
-            (process.clone(), 200.0),
-        ] {
-            assert_eq!(of(&other, since), "");
-        }
-        assert_eq!(inside(&process, 100.0, None), "");
-    }
 }

@@ -45,6 +45,7 @@ use crate::model::format;
 use crate::model::frame::Frame;
 use crate::model::outlook::Conclusion;
 use crate::model::printable::escaped;
+use crate::model::timeline::Viewer;
 use events::LastHolders;
 use forecast::Forecasts;
 use lookup::Lookup;
@@ -138,6 +139,8 @@ pub struct Situation<'a> {
     pub age_seconds: f64,
     /// The age from which sampling counts as stalled, in seconds.
     pub stale_after: f64,
+    /// Who reads it.
+    pub viewer: Viewer,
     /// The processes that were last seen on each GPU, for a GPU that no longer answers.
     pub last_holders: Option<&'a LastHolders>,
 }
@@ -166,7 +169,7 @@ impl NodeView {
             workloads_omitted: workload::omitted(&lookup),
             protection: protection::protection(&lookup),
             sources: host::sources(frame),
-            job_events: training::events(frame),
+            job_events: training::events(frame, situation.viewer),
             conclusions: frame.outlook.conclusions.clone(),
             fits: frame.outlook.fits.clone(),
             analyzed: Analyzed { forecasts: frame.outlook.has_forecasts, leaks: frame.outlook.has_leaks },

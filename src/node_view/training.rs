@@ -13,7 +13,7 @@ use crate::model::finding::Subject;
 use crate::model::format;
 use crate::model::frame::Frame;
 use crate::model::health::Health;
-use crate::model::timeline::EntryKind;
+use crate::model::timeline::{EntryKind, Viewer};
 
 /// Maximum number of events that a view has.
 const MOST_EVENTS: usize = 100;
@@ -348,10 +348,11 @@ fn snapshot(detail: Option<&RawValue>) -> String {
     })
 }
 
-/// The newest events that jobs reported, newest first.
-pub(super) fn events(frame: &Frame) -> Vec<JobEvent> {
+/// The newest events that jobs reported, newest first, as `viewer` may read them.
+pub(super) fn events(frame: &Frame, viewer: Viewer) -> Vec<JobEvent> {
     let newest = frame.timeline.entries.iter().rev().take(MOST_EVENTS);
     let phase = newest.map(|entry| {
+        let entry = entry.seen_by(viewer);
         let step = entry.step.map_or_else(String::new, |step| format!(" at step {step}"));
         let name = entry.name.as_str();
         let snapshot = match entry.kind {
@@ -361,9 +362,11 @@ pub(super) fn events(frame: &Frame) -> Vec<JobEvent> {
         let (what, failed) = match entry.kind {
             EntryKind::Start => ("started".to_owned(), false),
             EntryKind::FirstStep => ("finished its first step".to_owned(), false),
+            EntryKind::Event if name.is_empty() => ("reported an event".to_owned(), false),
             EntryKind::Event => (format!("event \u{201c}{name}\u{201d}"), false),
             EntryKind::Oom => ("ran out of memory".to_owned(), true),
             EntryKind::Checkpoint => (format!("checkpoint {name}"), name == "failed"),
+            EntryKind::Growth if name.is_empty() => ("grew inside".to_owned(), false),
             EntryKind::Growth => (format!("grew inside: {name}"), false),
             EntryKind::End => ("ended".to_owned(), false),
         };

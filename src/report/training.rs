@@ -339,7 +339,6 @@ fn flops_text(flops: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::label::Label;
     use crate::model::timeline::Entry;
     use crate::node_view::Workload;
     use expect_test::expect;
@@ -386,15 +385,12 @@ mod tests {
               forward  100 %  1.2 s  25.0 ms       953.7 MiB"#]]
         .assert_eq(&lines.join("\n"));
         let entry = Entry {
-            sequence: 1,
-            unix_seconds: 0.0,
             kind: EntryKind::End,
             workload: "run".into(),
             rank: "0".into(),
             pid: 7,
-            name: Label::default(),
             step: Some(53),
-            detail: None,
+            ..Entry::default()
         };
         assert!(!training.ended(&Timeline::default()));
         assert!(training.ended(&Timeline { entries: vec![entry.into()], forgotten: 0 }));

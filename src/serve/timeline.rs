@@ -3,12 +3,14 @@
 //! The parameters `workload` and `rank` select by label, `since` (seconds since 1970) and `after` (a sequence number,
 //! for repeated polling) select the newest entries. Other parameters are ignored.
 
+use std::borrow::Cow;
+
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 
 use super::json::{SCHEMA_VERSION, write};
 use crate::model::frame::Frame;
-use crate::model::timeline::Entry;
+use crate::model::timeline::{Entry, Viewer};
 
 /// The requested entries; by default all.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -61,14 +63,14 @@ pub(super) fn decoded(value: &str) -> Option<String> {
     Some(percent_decode_str(&value).decode_utf8().ok()?.into_owned())
 }
 
-/// The requested entries of the frame's timeline as one JSON object, oldest first.
-pub fn encode(frame: &Frame, filter: &Filter) -> Vec<u8> {
-    let entries = frame.timeline.entries.iter().map(|entry| &**entry);
+/// The requested entries of the frame's timeline as one JSON object, oldest first, as `viewer` may read them.
+pub fn encode(frame: &Frame, filter: &Filter, viewer: Viewer) -> Vec<u8> {
+    let entries = frame.timeline.entries.iter().filter(|entry| filter.wants(entry));
     let selected = Selected {
         schema_version: SCHEMA_VERSION,
         unix_seconds: frame.at.unix().as_secs_f64(),
         forgotten: frame.timeline.forgotten,
-        entries: entries.filter(|entry| filter.wants(entry)).collect(),
+        entries: entries.map(|entry| entry.seen_by(viewer)).collect(),
     };
     write(Vec::new(), &selected)
 }
@@ -78,7 +80,7 @@ struct Selected<'a> {
     schema_version: u32,
     unix_seconds: f64,
     forgotten: u64,
-    entries: Vec<&'a Entry>,
+    entries: Vec<Cow<'a, Entry>>,
 }
 
 #[cfg(test)]
@@ -93,6 +95,7 @@ mod tests {
         let entry = |sequence: u32, kind, rank: &str, detail: Option<&str>| {
             Arc::new(Entry {
                 sequence: sequence.into(),
+                user: 1_000,
                 unix_seconds: 100.5 + f64::from(sequence),
                 kind,
                 workload: "slurm/17".into(),
@@ -126,13 +129,29 @@ mod tests {
         assert_eq!(filter, "The parameter x is not UTF-8.");
         let filter = Filter::parse("workload=slurm%2F17&rank=0&since=103&x").unwrap();
         expect![[r#"{"schema_version":1,"unix_seconds":200.0,"forgotten":4,"entries":[{"sequence":3,"unix_seconds":103.5,"kind":"event","workload":"slurm/17","rank":"0","pid":4711,"name":"after eval","step":120,"detail":{"note": "a"}}]}"#]]
-            .assert_eq(&String::from_utf8(encode(&frame(), &filter)).unwrap());
+            .assert_eq(&String::from_utf8(encode(&frame(), &filter, Viewer::All)).unwrap());
+    }
+
+    #[test]
+    fn the_words_of_a_job_are_read_by_its_owner_and_by_those_who_see_all() {
+        let shown = |viewer| String::from_utf8(encode(&frame(), &Filter::default(), viewer)).unwrap();
+        for (viewer, sees) in [
+            (Viewer::All, true),
+            (Viewer::User(1_000), true),
+            (Viewer::User(1_001), false),
+            (Viewer::Stranger, false),
+        ] {
+            let shown = shown(viewer);
+            let has = [r#""name":"after eval","step":120"#, "note"].map(|text| shown.contains(text));
+            assert_eq!(has, [sees, sees], "{viewer:?}: {shown}");
+            assert_eq!(shown.matches("\"kind\":\"event\"").count(), 1);
+        }
     }
 
     #[test]
     fn filters_choose_and_say_what_they_do_not_understand() {
         let sequences = |query: &str| {
-            let text = encode(&frame(), &Filter::parse(query)?);
+            let text = encode(&frame(), &Filter::parse(query)?, Viewer::All);
             let value: serde_json::Value = serde_json::from_slice(&text).unwrap();
             let entries = value["entries"].as_array().unwrap().iter();
             Ok::<_, String>(entries.map(|entry| entry["sequence"].as_u64().unwrap()).collect::<Vec<_>>())

@@ -39,7 +39,7 @@ fn frame(rule: Rule, left: Option<f64>, gpu: &str) -> Frame {
     };
     let own = Conclusion { subject: Subject::host(), forecast: Some(forecast), ..Conclusion::default() };
     let mut analysis = Analysis::default();
-    conclusions::write(&own, NOW, None, &mut analysis);
+    conclusions::write(&own, NOW, &mut analysis);
     frame.findings.extend(analysis.findings);
     frame.families.extend(analysis.batch.seal().0);
     frame.outlook.conclusions.retain(|known| known.subject != Subject::host());

@@ -85,7 +85,7 @@ impl Analyzer for Exhaustion {
                 subject: resource.subject,
                 growth: None,
             };
-            conclusions::write(&conclusion, unix, None, out);
+            conclusions::write(&conclusion, unix, out);
             out.outlook.conclusions.push(conclusion);
         }
         out.batch.put(&metrics::FOLLOWED, &[], Count(self.subjects.len() as u64));

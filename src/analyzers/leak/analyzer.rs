@@ -92,7 +92,6 @@ impl Analyzer for Leak {
         self.grew.retain(|subject, _| subjects.contains_key(subject));
         let identities = Identities::of(view);
         let unix = now.unix().as_secs_f64();
-        let timeline = view.facts().map(|facts| &*facts.timeline);
         for (subject, parts) in subjects {
             let Some(followed) = self.subjects.feed(parts.fed(&subject), &[], now) else {
                 continue;
@@ -148,7 +147,7 @@ impl Analyzer for Leak {
                 subject: named,
                 forecast: None,
             };
-            conclusions::write(&conclusion, unix, timeline, out);
+            conclusions::write(&conclusion, unix, out);
             out.outlook.conclusions.push(conclusion);
         }
         out.batch.put(&metrics::FOLLOWED, &[], Count(self.subjects.len() as u64));

@@ -96,10 +96,9 @@ impl Own {
         let frame = self.engine.tick(clock::now());
         self.recorder.record(&frame);
         let situation = Situation {
-            host_name: None,
-            age_seconds: 0.0,
             stale_after: self.interval * STALE,
             last_holders: Some(&self.recorder.last_holders),
+            ..Situation::default()
         };
         let view = NodeView::of(Some(&frame), &situation);
         let events = self.recorder.events().cloned().collect();

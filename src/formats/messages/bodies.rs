@@ -2,8 +2,8 @@
 
 use super::Problem;
 use super::values::{
-    Measure, Turn, amounts, by_device, detail, grown, measure, name, object, ordinal, path, plain, positive,
-    real, whole, word, words,
+    Measure, Turn, amounts, by_device, detail, grown, measure, name, object, ordinal, own, path, plain,
+    positive, real, whole, word, words,
 };
 use crate::model::checkpoint::CheckpointState;
 use crate::model::ends::ProcessLimit;
@@ -67,7 +67,8 @@ types! {
     Bye(Bye) = "bye",
 }
 
-/// Declares a message or a part of one: each key with the function that reads its value.
+/// Declares a message or a part of one: each key with the function that reads its value, which also says who sees a text:
+/// `own`, `path` and `detail` are read by the owner of the process and by root, `name` and `words` by all users of the node.
 macro_rules! body {
     ($(#[$doc:meta])* $name:ident {$($(#[$each:meta])* $key:ident: $type:ty = $read:literal),+ $(,)?}) => {
         $(#[$doc])*
@@ -75,6 +76,12 @@ macro_rules! body {
         #[serde(default)]
         pub struct $name {
             $($(#[$each])* #[serde(deserialize_with = $read)] pub $key: Option<$type>),+
+        }
+
+        #[cfg(test)]
+        impl $name {
+            /// The keys, each with the function that reads it.
+            pub const KEYS: &'static [(&'static str, &'static str)] = &[$((stringify!($key), $read)),+];
         }
     };
 }
@@ -235,7 +242,7 @@ body! {
 body! {
     /// A point on the timeline.
     Event {
-        name: String = "words",
+        name: String = "own",
         step: u64 = "whole",
         /// Any JSON object, as written.
         detail: String = "detail",
@@ -267,7 +274,7 @@ body! {
         step: u64 = "whole",
         path: String = "path",
         /// Why it failed.
-        reason: String = "words",
+        reason: String = "own",
     }
 }
 
@@ -322,7 +329,7 @@ body! {
         /// What the peak depends on.
         size: Size = "object",
         /// What the prediction was computed from.
-        basis: String = "words",
+        basis: String = "own",
         /// Counts the predictions of the process; the verdict names the last one that it knows.
         sequence: u64 = "whole",
     }
@@ -383,9 +390,9 @@ body! {
     /// One kind of thing that has grown.
     Grown {
         /// What is counted, such as `type` or `line`.
-        what: String = "name",
+        what: String = "own",
         /// Its name in the program.
-        name: String = "words",
+        name: String = "own",
         /// How many there are, or bytes of a line.
         now: u64 = "whole",
         /// How many more than at the count before.
@@ -401,7 +408,7 @@ body! {
     /// The process ends.
     Bye {
         /// The type of the exception that ends it, or a text of the program.
-        reason: String = "words",
+        reason: String = "own",
         /// How it ends; unknown where it is left out.
         end: ByeEnd = "word",
         /// The memory that ran out.

@@ -271,3 +271,27 @@ proptest::proptest! {
         let _ = parse(&line);
     }
 }
+
+#[test]
+fn the_protocol_lists_the_texts_that_only_the_owner_and_root_read() {
+    let messages = [
+        ("hello", Hello::KEYS),
+        ("hello.devices", DeviceName::KEYS),
+        ("hello.model", Model::KEYS),
+        ("phase", Phase::KEYS),
+        ("event", Event::KEYS),
+        ("oom", Oom::KEYS),
+        ("checkpoint", Checkpoint::KEYS),
+        ("params", Params::KEYS),
+        ("prediction", Prediction::KEYS),
+        ("evidence.items", Grown::KEYS),
+        ("bye", Bye::KEYS),
+    ];
+    let all =
+        messages.iter().flat_map(|(message, keys)| keys.iter().map(move |(key, read)| (message, key, read)));
+    let own = all.filter(|(.., read)| matches!(**read, "own" | "path" | "detail"));
+    let own: Vec<String> = own.map(|(message, key, _)| format!("`{message}.{key}`")).collect();
+    let text = PROTOCOL.replace("\n ", "");
+    let stated = format!("root read these texts: {}. All users", own.join(", "));
+    assert!(text.contains(&stated), "{stated}");
+}

@@ -157,6 +157,11 @@ pub(super) fn name<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>,
     text(from, NAME)
 }
 
+/// A text that only the owner of the process and root read.
+pub(super) fn own<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    words(from)
+}
+
 pub(super) fn words<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     text(from, WORDS)
 }

@@ -223,6 +223,7 @@ mod tests {
             name: "saved".into(),
             step: Some(40),
             detail: serde_json::value::to_raw_value(&serde_json::json!({"path": "/ckpt/40"})).ok(),
+            ..Entry::default()
         };
         Arc::new(Frame {
             sequence: 1,

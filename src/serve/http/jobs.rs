@@ -8,6 +8,7 @@ use http::StatusCode;
 use super::answer::Answer;
 use super::connection::Client;
 use crate::job_summary::Ledger;
+use crate::model::timeline::Viewer;
 
 /// The path before the ID of a job.
 pub(super) const FOLDER: &str = "/api/v1/jobs/";
@@ -15,6 +16,16 @@ pub(super) const FOLDER: &str = "/api/v1/jobs/";
 /// Whether this user of the node sees the jobs of all users: root, and the daemon's own.
 pub(super) fn sees_all(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
+}
+
+/// What a client reads of the words of jobs; `known` is whether the web-config file authenticates it.
+pub(super) fn viewer(client: Client, known: bool) -> Viewer {
+    match client.uid {
+        Some(uid) if sees_all(uid) => Viewer::All,
+        Some(uid) => Viewer::User(uid),
+        None if known => Viewer::All,
+        None => Viewer::Stranger,
+    }
 }
 
 /// The response to a client whose user is not known, on an address that all users of the node reach.

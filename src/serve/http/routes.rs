@@ -32,7 +32,7 @@ use super::meter;
 use super::past_runs;
 use super::route::Route;
 use super::run_requests;
-use super::views::{self, Asked, Now, Views};
+use super::views::{self, Asked, Now, Views, What};
 use super::web_config::WebConfig;
 use super::{Reload, Setup};
 
@@ -40,6 +40,7 @@ use crate::engine::Frames;
 use crate::events::{Events, HttpLimit};
 use crate::job_summary::Ledger;
 use crate::model::frame::Frame;
+use crate::model::timeline::Viewer;
 use crate::past_runs::PastRuns;
 use crate::protection::types::alert::ReceiveAlerts;
 use crate::protection::types::incidents::Incidents;
@@ -279,7 +280,7 @@ impl Routes {
                 .await;
             }
             Route::Acknowledge => {
-                let node = || self.views.node(&self.now());
+                let node = || self.views.node(&self.now(), true);
                 return acknowledge::answer(&*self.acknowledge, client, &parts.headers, &body, node);
             }
             Route::Part(kind, text) => {
@@ -312,11 +313,12 @@ impl Routes {
         // The others are made for one client.
         let is_shared =
             matches!(route, Route::Page(_) | Route::Node | Route::Metrics | Route::Frame | Route::Findings);
+        let viewer = jobs::viewer(client, known.client());
         let answer = match route {
-            Route::Page(view) => self.view(view, &parts, known.client()).await,
-            Route::Node => self.rendered(Asked::Node, &parts).await,
+            Route::Page(view) => self.view(view, &parts, known.client(), viewer).await,
+            Route::Node => self.rendered(What::Node, &parts, viewer).await,
             Route::History => self.history(parts.uri.query().unwrap_or_default()).await,
-            Route::Timeline => self.timeline(parts.uri.query().unwrap_or_default()),
+            Route::Timeline => self.timeline(parts.uri.query().unwrap_or_default(), viewer),
             Route::Metrics => {
                 let accept = values(&parts.headers, header::ACCEPT);
                 let format = negotiate::format(accept, self.openmetrics);
@@ -401,7 +403,7 @@ impl Routes {
     }
 
     /// Created for each request: two requests rarely have the same parameters.
-    fn timeline(&self, query: &str) -> Answer {
+    fn timeline(&self, query: &str, viewer: Viewer) -> Answer {
         let filter = match timeline::Filter::parse(query) {
             Ok(filter) => filter,
             Err(sentence) => return Answer::text(StatusCode::BAD_REQUEST, sentence),
@@ -409,7 +411,7 @@ impl Routes {
         let Some(frame) = self.frame() else {
             return no_sample();
         };
-        Answer::page("application/json", timeline::encode(&frame, &filter).into())
+        Answer::page("application/json", timeline::encode(&frame, &filter, viewer).into())
     }
 
     /// The newest frame and its age.
@@ -420,10 +422,10 @@ impl Routes {
     }
 
     /// A page. Pages are rendered on a thread for blocking work, and those of incidents wait for a disk.
-    async fn view(&self, view: View, parts: &Parts, known: bool) -> Answer {
+    async fn view(&self, view: View, parts: &Parts, known: bool, viewer: Viewer) -> Answer {
         let range = page::range(parts.uri.query().unwrap_or_default());
         if !view.needs_incidents() {
-            return self.rendered(Asked::Page(view, range), parts).await;
+            return self.rendered(What::Page(view, range), parts, viewer).await;
         }
         let (views, now) = (Arc::clone(&self.views), self.now());
         let store = self.incidents.borrow().clone();
@@ -434,7 +436,8 @@ impl Routes {
         stopping(tokio::task::spawn_blocking(render).await)
     }
 
-    async fn rendered(&self, asked: Asked, parts: &Parts) -> Answer {
+    async fn rendered(&self, what: What, parts: &Parts, viewer: Viewer) -> Answer {
+        let asked = Asked { what, is_whole: viewer == Viewer::All };
         let (views, now) = (Arc::clone(&self.views), self.now());
         let encoding = negotiate::encoding(values(&parts.headers, header::ACCEPT_ENCODING));
         let tag =

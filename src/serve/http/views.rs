@@ -11,6 +11,7 @@ use super::answer::Answer;
 use crate::history::rings::Range;
 use crate::model::frame::Frame;
 use crate::model::lock::lock;
+use crate::model::timeline::Viewer;
 use crate::node_view::events::Recorder;
 use crate::node_view::{NodeView, Situation};
 use crate::protection::types::incident::Incident;
@@ -26,9 +27,15 @@ const MOST_PAGES: usize = 32;
 /// Number of frames without a request after which rendered pages are freed.
 const IDLE: u32 = 10;
 
-/// What is asked for.
+/// What is asked for, and whether with the words of the jobs: without them, all users of the node share one rendering.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Asked {
+pub(super) struct Asked {
+    pub(super) what: What,
+    pub(super) is_whole: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum What {
     Page(View, Range),
     /// The model of the node as JSON.
     Node,
@@ -44,7 +51,8 @@ struct Rendered {
 struct Newest {
     /// Identifies the frame: its sequence number and its time.
     frame: Option<(u64, Duration)>,
-    node: Option<Arc<NodeView>>,
+    /// Without the words of the jobs, and with them.
+    nodes: [Option<Arc<NodeView>>; 2],
     pages: HashMap<(Asked, bool), Rendered>,
     /// Frames since the last request.
     idle: u32,
@@ -139,7 +147,7 @@ impl Views {
 
     fn tagged(rendered: Rendered, asked: &Asked, now: &Now, gzip: bool) -> Answer {
         let own = now.tag();
-        let answer = finished(rendered.body, rendered.found, matches!(asked, Asked::Node), gzip);
+        let answer = finished(rendered.body, rendered.found, matches!(asked.what, What::Node), gzip);
         match own.and_then(|own| own.try_into().ok()) {
             Some(own) => answer.with_value(header::ETAG, own),
             None => answer,
@@ -154,7 +162,7 @@ impl Views {
         range: Range,
         shown: IncidentsShown,
     ) -> Answer {
-        let node = self.node(now);
+        let node = self.node(now, !matches!(shown, IncidentsShown::Refused));
         let recorder = &*self.recorder();
         let page =
             page::page(view, &Content { node: &node, recorder, range, uptime: now.uptime, incidents: shown });
@@ -163,7 +171,7 @@ impl Views {
 
     /// `/api/v1/history`; absent where there is no history of what is asked for.
     pub(super) fn history(&self, wanted: &Wanted, now: &Now) -> Option<Vec<u8>> {
-        let node = self.node(now);
+        let node = self.node(now, false);
         wanted.encode(&node, &self.recorder())
     }
 
@@ -179,17 +187,12 @@ impl Views {
         if let Some(known) = newest.pages.get(&slot) {
             return known.clone();
         }
-        let node = match &newest.node {
-            Some(node) => Arc::clone(node),
-            None => {
-                let node = Arc::new(self.view(now));
-                newest.node = Some(Arc::clone(&node));
-                node
-            }
-        };
-        let (body, found) = match asked {
-            Asked::Node => (json::write(Vec::new(), &*node), true),
-            Asked::Page(view, range) => {
+        let slot_of_node = &mut newest.nodes[usize::from(asked.is_whole)];
+        let node = slot_of_node.get_or_insert_with(|| Arc::new(self.view(now, asked.is_whole)));
+        let node = Arc::clone(node);
+        let (body, found) = match &asked.what {
+            What::Node => (json::write(Vec::new(), &*node), true),
+            What::Page(view, range) => {
                 let (recorder, incidents) = (&*self.recorder(), IncidentsShown::Unasked);
                 let (range, uptime) = (*range, now.uptime);
                 let page = page::page(view, &Content { node: &node, recorder, range, uptime, incidents });
@@ -206,21 +209,24 @@ impl Views {
     }
 
     /// The node at this moment.
-    pub(super) fn node(&self, now: &Now) -> Arc<NodeView> {
+    pub(super) fn node(&self, now: &Now, is_whole: bool) -> Arc<NodeView> {
         let known = {
             let newest = lock(&self.newest);
-            newest.node.clone().filter(|_| newest.frame.is_some() && newest.frame == now.key())
+            newest.nodes[usize::from(is_whole)]
+                .clone()
+                .filter(|_| newest.frame.is_some() && newest.frame == now.key())
         };
-        known.unwrap_or_else(|| Arc::new(self.view(now)))
+        known.unwrap_or_else(|| Arc::new(self.view(now, is_whole)))
     }
 
-    fn view(&self, now: &Now) -> NodeView {
+    fn view(&self, now: &Now, is_whole: bool) -> NodeView {
         let recorder = self.recorder();
         let situation = Situation {
             host_name: self.host_name.as_deref(),
             age_seconds: now.age.as_secs_f64(),
             stale_after: now.stale_after.as_secs_f64(),
             last_holders: Some(&recorder.last_holders),
+            viewer: if is_whole { Viewer::All } else { Viewer::Stranger },
         };
         NodeView::of(now.frame.as_deref(), &situation)
     }

@@ -216,7 +216,8 @@ impl Training {
         events.extend(ended.then(|| rank.end(at.unix().as_secs_f64())));
         for event in events {
             let RankIdentity { workload, rank, .. } = identity.clone();
-            let entry = Entry { workload, rank, pid: client.pid.unwrap_or(0), ..event };
+            let (user, pid) = (client.uid, client.pid.unwrap_or(0));
+            let entry = Entry { user, workload, rank, pid, ..event };
             self.ring.push(client.payer, entry);
         }
         if ended {

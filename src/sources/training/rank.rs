@@ -380,8 +380,7 @@ fn entry(
     step: Option<u64>,
     detail: Option<Box<RawValue>>,
 ) -> Entry {
-    let (workload, rank, name) = (Label::default(), Label::default(), Label::printable(name));
-    Entry { sequence: 0, unix_seconds, kind, workload, rank, pid: 0, name, step, detail }
+    Entry { unix_seconds, kind, name: Label::printable(name), step, detail, ..Entry::default() }
 }
 
 /// A JSON object of the values that are known; nothing if none is.

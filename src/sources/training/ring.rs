@@ -81,7 +81,6 @@ mod tests {
 
     fn entry(workload: &str, bytes: usize) -> Entry {
         Entry {
-            sequence: 0,
             unix_seconds: 1.0,
             kind: EntryKind::Event,
             workload: workload.into(),
@@ -90,6 +89,7 @@ mod tests {
             name: "x".into(),
             step: None,
             detail: Some(serde_json::value::to_raw_value(&"y".repeat(bytes)).unwrap()),
+            ..Entry::default()
         }
     }
 

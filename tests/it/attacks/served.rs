@@ -222,6 +222,81 @@ fn a_user_of_the_node_reads_only_its_own_jobs() {
     assert_eq!(daemon.get(job).code, 403);
 }
 
+/// Reports every text of the protocol over the job socket, and stays.
+const TALKS: &str = r#"import json, socket, sys, time; own = socket.socket(socket.AF_UNIX); own.connect(sys.argv[1])
+def say(**text): own.sendall((json.dumps(text) + "\n").encode())
+say(type="hello", v=1, rank=0, run="public", saves=False, saves_reason="public")
+say(type="step", step=1)
+say(type="event", name="secret1", detail={"secret2": "secret3"})
+say(type="oom", device="0", requested=5, snapshot="/secret4")
+say(type="checkpoint", state="failed", step=1, path="/secret5", reason="secret6")
+say(type="evidence", seconds=20, items=[{"what": "secret7", "name": "secret8", "now": 9, "more": 9}])
+say(type="prediction", phase="save", resource="host", certainty="bound", peak=1 << 50, held=0, basis="secret9", sequence=1)
+print("said", flush=True); sys.stdin.readline()
+say(type="bye", end="exception", reason="secret0")"#;
+
+/// Prints what the socket answers.
+const READER: &str = "import socket, sys; own = socket.socket(socket.AF_UNIX); own.connect(sys.argv[1]); \
+                      own.sendall(f'GET {sys.argv[2]} HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n'.encode())\n\
+                      while part := own.recv(65536): sys.stdout.buffer.write(part)";
+
+#[test]
+fn the_words_of_a_job_are_read_by_its_owner_and_root_only() {
+    let Some(mut job) = as_user(ALICE, "python3") else { return };
+    let daemon = open_to_all(&["--set", "sampling.interval=200ms"]);
+    job.args(["-c", TALKS]).arg(daemon.job_socket()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut job = job.spawn().unwrap();
+    let mut said = BufReader::new(job.stdout.take().unwrap()).lines();
+    assert_eq!(said.next().unwrap().unwrap(), "said");
+    let timeline = "/api/v1/timeline";
+    wait_for("its events", SOON, || daemon.get_local(timeline).body.contains("secret8").then_some(()));
+    let read = |user: u32, path: &str| {
+        let mut reader = as_user(user, "python3").unwrap();
+        let output = reader
+            .args(["-c", READER])
+            .args([daemon.socket_folder().join("api.sock").as_os_str(), path.as_ref()])
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let check = |secrets: &[&str]| {
+        let workload = daemon.get_local("/api/v1/node").body;
+        let workload: serde_json::Value = serde_json::from_str(&workload).unwrap();
+        let workload = workload["job_events"][0]["workload"].as_str().unwrap_or_default().replace('/', "%2F");
+        for path in [
+            "/",
+            "/events",
+            "/workloads",
+            "/protection",
+            "/metrics",
+            "/api/v1/node",
+            "/api/v1/frame",
+            "/api/v1/findings",
+            "/api/v1/history",
+            "/api/v1/ends",
+            "/api/v1/past-runs",
+            timeline,
+            &format!("/workloads/{workload}"),
+            &format!("/workloads/{workload}/ranks/0"),
+        ] {
+            let seen = read(MALLORY, path);
+            assert!(seen.starts_with("HTTP/1.1 ") && !seen.contains("secret"), "{path}: {seen}");
+            let seen = daemon.get(path).body;
+            assert!(!seen.contains("secret"), "{path} of the port: {seen}");
+        }
+        for of_owner in [read(ALICE, timeline), daemon.get_local(timeline).body] {
+            assert!(secrets.iter().all(|secret| of_owner.contains(secret)), "{of_owner}");
+        }
+    };
+    check(&["secret1", "secret2", "secret3", "secret4", "secret5", "secret6", "secret7", "secret8"]);
+    // Root sees them on the page too.
+    assert!(daemon.get_local("/events").body.contains("secret8"));
+    drop(job.stdin.take());
+    job.wait().unwrap();
+    wait_for("its end", SOON, || daemon.get_local(timeline).body.contains("secret0").then_some(()));
+    check(&["secret0"]);
+}
+
 #[test]
 fn only_root_passes_the_socket_without_the_password_of_the_port() {
     let folder = tempfile::tempdir().unwrap();

@@ -20,6 +20,7 @@ fn timeline(entries: &[(EntryKind, &str, Value)]) -> Arc<Timeline> {
             name: (*name).into(),
             step: Some(7),
             detail,
+            ..Entry::default()
         })
     };
     Arc::new(Timeline { entries: entries.iter().map(entry).collect(), forgotten: 0 })
