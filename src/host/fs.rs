@@ -51,8 +51,12 @@ pub fn read_token(path: &Path) -> io::Result<String> {
     Ok(token.to_owned())
 }
 
+/// The user id that the kernel shows for users that a user namespace does not have.
+const OVERFLOW: u32 = 65_534;
+
 /// Checks that no other user than root can replace a folder, or a folder or link on its path; where it is to be the
-/// process's own, also that no other user can create files in it. The folder may not exist yet.
+/// process's own, also that no other user can create files in it. The folder may not exist yet. A group of the number of the
+/// calling user is its own; in a user namespace without root, files of root belong to a user that is not known.
 ///
 /// # Errors
 /// `PermissionDenied` with the folder that another user can change, or errors of the operating system.
@@ -63,14 +67,16 @@ pub fn check_folder(folder: &Path, is_own: bool) -> io::Result<()> {
         existing = above;
     }
     let resolved = existing.canonicalize()?;
+    let own = rustix::process::geteuid().as_raw();
+    // It is root's everywhere.
+    let has_root = std::fs::metadata("/dev/null").is_ok_and(|null| null.uid() != OVERFLOW);
     for part in existing.ancestors().chain(resolved.ancestors()) {
         let status = std::fs::symlink_metadata(part)?;
-        if ![0, rustix::process::geteuid().as_raw()].contains(&status.uid()) {
-            let uid = status.uid();
+        let uid = status.uid();
+        if ![0, own].contains(&uid) && (has_root || uid != OVERFLOW) {
             return Err(denied(format!("{} belongs to user {uid}, who can change it", part.display())));
         }
-        let by_group =
-            status.mode() & 0o020 != 0 && ![0, rustix::process::getegid().as_raw()].contains(&status.gid());
+        let by_group = status.mode() & 0o020 != 0 && ![0, own].contains(&status.gid());
         let by_others = by_group || status.mode() & 0o002 != 0;
         // In a folder such as /tmp others create files, and replace none; one that does not exist yet could become theirs.
         let is_shared = status.mode() & 0o1000 != 0 && !(is_own && part == resolved);

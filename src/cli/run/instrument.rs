@@ -6,12 +6,11 @@
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, OpenOptions};
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-
-use rustix::process::geteuid;
 
 use crate::host::fs;
 
@@ -78,9 +77,6 @@ pub(super) const FIT: &str = "MEMWARDEN_FIT";
 const SOCKET: &str = "MEMWARDEN_JOB_SOCKET";
 /// The job socket of the node's daemon (`clients/PROTOCOL.md`), which also receives the messages.
 const DAEMON: &str = "/run/memwarden/job.sock";
-/// Number of names that are tried; existing folders are not used.
-const TRIES: u32 = 100;
-
 /// Maximum length of a path in `sockaddr_un`, less its final zero (unix(7)).
 const LONGEST_SOCKET: usize = 107;
 
@@ -103,12 +99,10 @@ impl Instruments {
             let why = format!("{} has a colon in its name", temporary.display());
             return Err(io::Error::new(ErrorKind::InvalidInput, why));
         }
-        // Root's Python would import what the owner of the folder puts in its place.
-        if geteuid().is_root() {
-            fs::check_folder(temporary, false)?;
-        }
+        // Python would import what others put in its place.
+        fs::check_folder(temporary, false)?;
         // From here on it is removed, whatever else fails.
-        let instruments = Self { folder: make_folder(temporary, std::process::id())? };
+        let instruments = Self { folder: make_folder(temporary)? };
         let socket = instruments.socket();
         if socket.as_os_str().len() > LONGEST_SOCKET {
             let why = format!("{} is too long for a socket", socket.display());
@@ -160,16 +154,12 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(text.as_bytes())
 }
 
-fn make_folder(temporary: &Path, pid: u32) -> io::Result<PathBuf> {
-    for attempt in 0..TRIES {
-        let folder = temporary.join(format!("memwarden-{pid}-{attempt}"));
-        match DirBuilder::new().mode(0o700).create(&folder) {
-            Ok(()) => return Ok(folder),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Err(io::Error::new(ErrorKind::AlreadyExists, format!("{TRIES} folders are in the way")))
+/// Creates a folder under a name that nobody can guess, so that nothing is in its way.
+fn make_folder(temporary: &Path) -> io::Result<PathBuf> {
+    let name = RandomState::new().hash_one(std::process::id());
+    let folder = temporary.join(format!("memwarden-{name:016x}"));
+    DirBuilder::new().mode(0o700).create(&folder)?;
+    Ok(folder)
 }
 
 #[cfg(test)]
@@ -181,8 +171,6 @@ mod tests {
     #[test]
     fn the_folder_is_private_and_goes() {
         let temporary = tempfile::tempdir().unwrap();
-        let in_the_way = temporary.path().join(format!("memwarden-{}-0", std::process::id()));
-        std::fs::create_dir(&in_the_way).unwrap();
         let instruments = Instruments::unpack(temporary.path()).unwrap();
         let folder = instruments.folder.clone();
         assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o700);
@@ -190,7 +178,7 @@ mod tests {
         assert_eq!(read("sitecustomize.py"), read("memwarden/auto/sitecustomize.py"));
         assert!(folder.join("memwarden/__init__.py").is_file());
         drop(instruments);
-        assert!(!folder.exists() && in_the_way.exists());
+        assert!(!folder.exists());
     }
 
     #[test]

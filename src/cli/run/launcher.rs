@@ -1,12 +1,12 @@
 //! Says why a command failed where its launcher looks: the termination message of a pod, and the error file of torchrun.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
 use crate::cli::out;
+use crate::host::user_files;
 use crate::model::ends::End;
 use crate::model::printable;
 use crate::node_view::ends::{remarks, sentence};
@@ -15,6 +15,8 @@ use crate::node_view::ends::{remarks, sentence};
 const ERROR_FILE: &str = "TORCHELASTIC_ERROR_FILE";
 /// Bytes that the kubelet reads of a termination message.
 const LONGEST: usize = 4096;
+/// Most bytes of an error file that is extended.
+const LARGEST: u64 = 1 << 20;
 
 /// Writes the reason to both; a file that cannot be written is a line on standard error.
 pub(super) fn tell(end: &End, termination_log: Option<&Path>) {
@@ -23,19 +25,19 @@ pub(super) fn tell(end: &End, termination_log: Option<&Path>) {
         let cut = text.char_indices().map(|(at, _)| at).take_while(|at| *at < LONGEST).last().unwrap_or(0);
         let short = if text.len() <= LONGEST { &text[..] } else { &text[..cut] };
         // Kubernetes creates it; what the command wrote there stays.
-        report(
-            path,
-            OpenOptions::new()
-                .append(true)
-                .create(true)
-                .open(path)
-                .and_then(|mut file| file.write_all(format!("{short}\n").as_bytes())),
-        );
+        report(path, user_files::append(path, format!("{short}\n").as_bytes()));
     }
     if let Some(path) = std::env::var_os(ERROR_FILE).filter(|path| !path.is_empty()) {
         let path = Path::new(&path);
-        let known = std::fs::read(path).ok();
-        report(path, std::fs::write(path, extended(known.as_deref(), &text, end).to_string()));
+        let known = match user_files::read(path, None, LARGEST) {
+            Ok(known) => Ok(Some(known)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        };
+        let extend = |known: Option<Vec<u8>>| {
+            user_files::put(path, extended(known.as_deref(), &text, end).to_string().as_bytes())
+        };
+        report(path, known.and_then(extend));
     }
 }
 

@@ -26,7 +26,7 @@ mod touch;
 mod walk;
 
 use std::fs::{File, Metadata};
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -172,6 +172,16 @@ pub fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     };
     let folder = Folder::of(folder, trusted);
     folder.put(&name, mode, |out| out.write_all(bytes))
+}
+
+/// Appends to a file, in place: a new one, or one that belongs to the calling user, or to root where no other user can write
+/// its path.
+///
+/// # Errors
+/// A [`Refusal`] if the path is a link or not such a file; or an error of the operating system.
+pub fn append(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let Place { folder, trusted, name } = walk::place(path, Last::Kept)?;
+    Folder::of(folder, trusted).append(&name)?.write_all(bytes)
 }
 
 fn read_at(place: &Place) -> io::Result<(File, Metadata)> {

@@ -215,6 +215,50 @@ fn commands_write_through_no_link_and_into_no_pipe() {
 }
 
 #[test]
+fn run_follows_no_path_of_an_option_or_a_variable_and_returns_the_code_of_its_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("target"), "precious").unwrap();
+    std::fs::File::create(at("large")).unwrap().set_len(1 << 40).unwrap();
+    for ending in ["", ".svg"] {
+        symlink("target", at(&format!("link{ending}"))).unwrap();
+        fifo(&at(&format!("pipe{ending}")));
+    }
+    for name in ["link", "pipe", "large"] {
+        for (option, ending, variable) in [
+            (Some("--termination-log"), "", None),
+            (Some("--output"), "", None),
+            (Some("--plot"), ".svg", None),
+            (None, "", Some("TORCHELASTIC_ERROR_FILE")),
+        ] {
+            // What is appended to or replaced may have any size.
+            if name == "large" && option.is_some() {
+                continue;
+            }
+            let path = format!("{name}{ending}");
+            let mut command = memwarden(&["run"]);
+            command
+                .current_dir(folder.path())
+                .args(option.map(|option| [option, &path]).into_iter().flatten());
+            command.envs(variable.map(|variable| (variable, at(&path))));
+            let done = command.args(["--", "sh", "-c", "exit 3"]).output().unwrap();
+            let said = text(&done.stderr);
+            assert_eq!(done.status.code(), Some(3), "{option:?} {variable:?} {path}: {said}");
+            assert!(said.contains("cannot write"), "{option:?} {variable:?} {path}: {said}");
+        }
+    }
+    assert_eq!(std::fs::read(at("target")).unwrap(), b"precious");
+    let done = memwarden(&["run", "--quiet", "--termination-log"])
+        .arg(at("why"))
+        .env("TORCHELASTIC_ERROR_FILE", at("error.json"))
+        .args(["--", "sh", "-c", "exit 3"])
+        .output()
+        .unwrap();
+    assert_eq!(done.status.code(), Some(3));
+    assert!(at("why").is_file() && at("error.json").is_file(), "{}", text(&done.stderr));
+}
+
+#[test]
 fn a_command_writes_no_unnamed_file() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
@@ -431,6 +475,16 @@ fn root_runs_no_code_in_a_folder_of_another_user() {
     assert!(why.contains("are not instrumented") && why.contains("belongs to user 61002"), "{why}");
     let (path, why) = run(folder.path());
     assert!(path.starts_with(folder.path().to_str().unwrap()), "{path}{why}");
+    // Nor does a user in a folder in which others can rename files.
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    for (mode, is_used) in [(0o777, false), (0o1777, true)] {
+        std::fs::set_permissions(&theirs, Permissions::from_mode(mode)).unwrap();
+        let mut command = as_user(MALLORY, env!("CARGO_BIN_EXE_memwarden")).unwrap();
+        let args = ["run", "--quiet", "--", "sh", "-c", "echo \"$PYTHONPATH\""];
+        let output = command.args(args).env("TMPDIR", &theirs).env_remove("PYTHONPATH").output().unwrap();
+        let path = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(path.starts_with(theirs.to_str().unwrap()), is_used, "{path}{}", text(&output.stderr));
+    }
 }
 
 /// The processes for files of checkpoints that this daemon has started, and that wait for a file system.
