@@ -6,6 +6,7 @@ use crate::model::finding::{Evidence, Finding, Severity, Subject};
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::shortage::Shortage;
+use crate::model::subordinate::payer;
 use crate::model::time::Timestamp;
 use crate::model::units::{Count, Unit as _};
 
@@ -25,9 +26,11 @@ impl Limits {
     pub(super) fn state(&mut self, at: Timestamp, batch: &mut Batch) -> Vec<Finding> {
         let mut now = BTreeMap::<(&'static str, Option<u32>), Shortage>::new();
         for shortage in std::mem::take(&mut batch.facts.shortages) {
-            let known = now
-                .entry((shortage.limit, shortage.user))
-                .or_insert_with(|| Shortage { left_out: 0, ..shortage.clone() });
+            let known = now.entry((shortage.limit, shortage.user.map(payer))).or_insert_with(|| Shortage {
+                left_out: 0,
+                user: shortage.user.map(payer),
+                ..shortage
+            });
             known.left_out = known.left_out.saturating_add(shortage.left_out);
         }
         now.retain(|_, shortage| shortage.left_out > 0);

@@ -1,11 +1,42 @@
 //! Divides a bounded number of slots between users.
 //!
 //! Max-min fairness: every user gets as many slots as it requests, up to the highest level at which all fit. A user
-//! that requests few is never refused because another requests many.
+//! that requests few is never refused because another requests many. A user who has the ids of a range in `/etc/subuid` has one
+//! share for all of them.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+
+use super::label::Label;
+use super::subordinate;
+
+/// By what something is divided.
+pub trait Share: Ord + Copy {
+    /// Whose share it takes.
+    #[must_use]
+    fn payer(self) -> Self {
+        self
+    }
+}
+
+/// A user id.
+impl Share for u32 {
+    fn payer(self) -> Self {
+        subordinate::payer(self)
+    }
+}
+
+impl Share for i32 {}
+impl Share for usize {}
+impl Share for &Label {}
+impl Share for &str {}
+
+impl<S: Share> Share for Option<S> {
+    fn payer(self) -> Self {
+        self.map(S::payer)
+    }
+}
 
 /// Marks which of `owners`, in their order, get one of `most` slots.
 ///
@@ -17,13 +48,13 @@ use std::collections::btree_map::Entry;
 /// // User 1 requests four of three slots, user 2 one.
 /// assert_eq!(fair::divide(&[1, 1, 1, 1, 2], 3), [true, true, false, false, true]);
 /// ```
-pub fn divide<U: Ord + Copy>(owners: &[U], most: usize) -> Vec<bool> {
+pub fn divide<U: Share>(owners: &[U], most: usize) -> Vec<bool> {
     if owners.len() <= most {
         return vec![true; owners.len()];
     }
     let mut left = shares(owners, most);
     let place = |owner: &U| {
-        let left = left.get_mut(owner)?;
+        let left = left.get_mut(&owner.payer())?;
         *left = left.checked_sub(1)?;
         Some(())
     };
@@ -41,10 +72,10 @@ pub fn divide<U: Ord + Copy>(owners: &[U], most: usize) -> Vec<bool> {
 /// let requested = [(1, 2), (1, 2), (1, 2), (1, 2), (2, 3)];
 /// assert_eq!(fair::divide_sizes(&requested, 7), [true, true, false, false, true]);
 /// ```
-pub fn divide_sizes<U: Ord + Copy>(requested: &[(U, usize)], most: usize) -> Vec<bool> {
+pub fn divide_sizes<U: Share>(requested: &[(U, usize)], most: usize) -> Vec<bool> {
     let mut users = BTreeMap::<U, usize>::new();
     for (owner, size) in requested {
-        let sum = users.entry(*owner).or_default();
+        let sum = users.entry(owner.payer()).or_default();
         *sum = sum.saturating_add(*size);
     }
     let mut left = levels(users, most);
@@ -59,7 +90,7 @@ pub fn divide_sizes<U: Ord + Copy>(requested: &[(U, usize)], most: usize) -> Vec
     };
     let mut given: Vec<bool> = requested
         .iter()
-        .map(|(owner, size)| left.get_mut(owner).is_some_and(|left| within(left, *size, &mut rest)))
+        .map(|(owner, size)| left.get_mut(&owner.payer()).is_some_and(|left| within(left, *size, &mut rest)))
         .collect();
     for ((_, size), given) in requested.iter().zip(&mut given).filter(|(_, given)| !**given) {
         let mut left = rest;
@@ -69,16 +100,16 @@ pub fn divide_sizes<U: Ord + Copy>(requested: &[(U, usize)], most: usize) -> Vec
 }
 
 /// Number of slots of each user.
-fn shares<U: Ord + Copy>(owners: &[U], most: usize) -> BTreeMap<U, usize> {
+fn shares<U: Share>(owners: &[U], most: usize) -> BTreeMap<U, usize> {
     let mut requested = BTreeMap::<U, usize>::new();
     for owner in owners {
-        *requested.entry(*owner).or_default() += 1;
+        *requested.entry(owner.payer()).or_default() += 1;
     }
     levels(requested, most)
 }
 
 /// Number of slots of each user, by requested number.
-fn levels<U: Ord + Copy>(mut requested: BTreeMap<U, usize>, most: usize) -> BTreeMap<U, usize> {
+fn levels<U: Share>(mut requested: BTreeMap<U, usize>, most: usize) -> BTreeMap<U, usize> {
     let mut ascending: Vec<(usize, U)> =
         requested.iter().map(|(owner, requested)| (*requested, *owner)).collect();
     ascending.sort_unstable();
@@ -98,10 +129,10 @@ fn levels<U: Ord + Copy>(mut requested: BTreeMap<U, usize>, most: usize) -> BTre
 /// use memwarden::model::fair;
 /// assert_eq!(fair::turns([1, 1, 1, 2]), [0, 3, 1, 2]);
 /// ```
-pub fn turns<U: Ord + Copy>(owners: impl IntoIterator<Item = U>) -> Vec<usize> {
+pub fn turns<U: Share>(owners: impl IntoIterator<Item = U>) -> Vec<usize> {
     let mut had = BTreeMap::<U, usize>::new();
-    let turn = |owner| {
-        let had = had.entry(owner).or_default();
+    let turn = |owner: U| {
+        let had = had.entry(owner.payer()).or_default();
         *had += 1;
         *had
     };
@@ -129,7 +160,7 @@ pub enum Room<U, K, V> {
     Refused,
 }
 
-impl<U: Ord + Copy, K: Ord + Clone, V> Table<U, K, V> {
+impl<U: Share, K: Ord + Clone, V> Table<U, K, V> {
     /// A table of `most` free slots.
     pub const fn new(most: usize) -> Self {
         Self { most, entries: BTreeMap::new(), held: BTreeMap::new() }
@@ -138,6 +169,7 @@ impl<U: Ord + Copy, K: Ord + Clone, V> Table<U, K, V> {
     /// Makes room for one more entry of `user`. If the table is full, this removes the entry with the least `order` of the
     /// user that holds most.
     pub fn make_room<O: PartialOrd>(&mut self, user: U, order: impl Fn(&K, &V) -> O) -> Room<U, K, V> {
+        let user = user.payer();
         if self.len() < self.most {
             return Room::Free;
         }
@@ -153,6 +185,7 @@ impl<U: Ord + Copy, K: Ord + Clone, V> Table<U, K, V> {
 
     /// Removes the entry of `user` with the least `order`; absent if the user has none.
     pub fn evict<O: PartialOrd>(&mut self, user: U, order: impl Fn(&K, &V) -> O) -> Option<(K, V)> {
+        let user = user.payer();
         let own = self.entries.iter().filter(|(_, (owner, _))| *owner == user);
         let own = own.map(|(key, (_, value))| (order(key, value), key));
         let first = own.min_by(|(one, _), (other, _)| one.partial_cmp(other).unwrap_or(Ordering::Equal));
@@ -163,6 +196,7 @@ impl<U: Ord + Copy, K: Ord + Clone, V> Table<U, K, V> {
     /// Adds an entry, for which [`Table::make_room`] has made room, or replaces the one of this key.
     pub fn insert(&mut self, user: U, key: K, value: V) {
         self.remove(&key);
+        let user = user.payer();
         *self.held.entry(user).or_default() += 1;
         self.entries.insert(key, (user, value));
     }
@@ -219,7 +253,7 @@ impl<U: Ord + Copy, K: Ord + Clone, V> Table<U, K, V> {
 
     /// Number of slots that `user` holds.
     pub fn of(&self, user: U) -> usize {
-        self.held.get(&user).copied().unwrap_or_default()
+        self.held.get(&user.payer()).copied().unwrap_or_default()
     }
 
     pub fn len(&self) -> usize {
@@ -241,7 +275,7 @@ fn release<U: Ord>(held: &mut BTreeMap<U, usize>, user: U) {
 }
 
 /// Divides `items`, in their order, as [`divide`] does: those that get one of `most` slots, and the others.
-pub fn split<T, U: Ord + Copy>(items: Vec<T>, most: usize, owner: impl Fn(&T) -> U) -> (Vec<T>, Vec<T>) {
+pub fn split<T, U: Share>(items: Vec<T>, most: usize, owner: impl Fn(&T) -> U) -> (Vec<T>, Vec<T>) {
     let owners: Vec<U> = items.iter().map(owner).collect();
     let mut given = divide(&owners, most).into_iter();
     items.into_iter().partition(|_| given.next() == Some(true))
@@ -291,6 +325,29 @@ mod tests {
         assert_eq!(divide_sizes(&requested, 20), [true, true, false, false]);
         assert_eq!(divide_sizes(&[(9, 21), (7, 1)], 20), [false, true]);
         assert_eq!(divide_sizes(&[(9, usize::MAX), (9, usize::MAX), (7, 0)], 20), [false, false, true]);
+    }
+
+    #[test]
+    fn the_ids_of_a_range_have_the_share_of_their_user_in_everything_that_is_divided() {
+        const FIRST: u32 = 3_000_000_000;
+        const OWNER: u32 = 61_003;
+        const OTHER: u32 = 61_001;
+        let ids = subordinate::SubordinateIds::new(vec![(FIRST, 300, OWNER)]);
+        subordinate::publish(&ids.into());
+        let many: Vec<u32> = (FIRST..FIRST + 300).chain(std::iter::repeat_n(OTHER, 50)).collect();
+        let of_other = |kept: &[bool]| kept[300..].iter().filter(|kept| **kept).count();
+        assert_eq!(of_other(&divide(&many, 64)), 32);
+        let sizes: Vec<(u32, usize)> = many.iter().map(|user| (*user, 1)).collect();
+        assert_eq!(of_other(&divide_sizes(&sizes, 64)), 32);
+        assert_eq!(split(many.clone(), 64, |user| *user).0.iter().filter(|user| **user == OTHER).count(), 32);
+        assert_eq!(turns(many.iter().copied())[..4], [0, 300, 1, 301]);
+        let mut table = Table::new(64);
+        for (key, user) in (0..).zip(many) {
+            if table.make_room(user, newest) != Room::Refused {
+                table.insert(user, key, ());
+            }
+        }
+        assert_eq!((table.of(OTHER), table.of(FIRST + 7), table.of(OWNER)), (32, 32, 32));
     }
 
     proptest! {

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::subordinate::payer;
 use super::time::Timestamp;
 
 /// Number of entries of one user that one limit left out in one tick.
@@ -55,6 +56,7 @@ impl Refusals {
 
     /// Records a refused entry of this user.
     pub fn note(&mut self, user: Option<u32>, at: Timestamp) {
+        let user = user.map(payer);
         let known = self.users.contains_key(&user) || self.users.len() < USERS;
         let (count, last) = self.users.entry(user.filter(|_| known)).or_insert((0, at));
         *count += 1;

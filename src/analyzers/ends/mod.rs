@@ -39,6 +39,7 @@ use crate::model::ends::{End, EndCause, EndEvidence, ExitStatus, Retry};
 use crate::model::facts::{ExitedProcess, Facts, ProcessRow, ProcessTable, Workload, member_of};
 use crate::model::ids::{Anchor, ProcessKey, WorkloadKey};
 use crate::model::label::Label;
+use crate::model::subordinate::payer;
 use crate::model::time::Timestamp;
 use crate::model::units::{Count, TICKS, real};
 
@@ -227,10 +228,13 @@ impl Ends {
     }
 
     /// Gives each user with a workload its counters, so that the first end is an increase. The empty user has those of processes
-    /// without a workload and of further users.
+    /// without a workload, of further users, and of subordinate ids whose user has no workload.
     fn count_from_zero(&mut self, facts: &Facts) {
         self.counts.entry(Label::default()).or_default();
         for (workload, names) in facts.workloads.iter().zip(&facts.workload_names) {
+            if payer(workload.user) != workload.user {
+                continue;
+            }
             if self.counts.len() <= MOST_USERS && !self.counts.contains_key(&names.user) {
                 self.counts.insert(names.user.clone(), Default::default());
                 self.users.insert(workload.user, names.user.clone());
@@ -319,7 +323,11 @@ impl Ends {
             let parent = is_remembered.then(|| episode.parent_of(member));
             let began = table.boot.map(|boot| episode.began(member, &facts.ranks, boot));
             let end = episode.end(self.last, (member, found, at), (observed, began), is_whole);
-            let user = observed.map(|known| known.user.clone()).unwrap_or_default();
+            let user = match payer(episode.workload.user) {
+                own if own == episode.workload.user => observed.map(|known| known.user.clone()),
+                payer => self.users.get(&payer).cloned(),
+            };
+            let user = user.unwrap_or_default();
             let user = if self.counts.contains_key(&user) { user } else { Label::default() };
             self.counts.entry(user).or_default()[end.cause as usize] += 1;
             if let Some(parent) = parent.and_then(|parent| table.get(parent)) {
@@ -370,9 +378,9 @@ impl Ends {
         all.push(Arc::new(end));
         if all.len() > MOST {
             let mut users = BTreeMap::<u32, usize>::new();
-            all.iter().for_each(|end| *users.entry(end.user_id).or_default() += 1);
+            all.iter().for_each(|end| *users.entry(payer(end.user_id)).or_default() += 1);
             let largest = users.into_iter().max_by_key(|(_, count)| *count).map(|(user, _)| user);
-            let of_user = |end: &Arc<End>| Some(end.user_id) == largest;
+            let of_user = |end: &Arc<End>| Some(payer(end.user_id)) == largest;
             let is_lesser = |end: &Arc<End>| !end.is_abnormal() || end.workload.is_empty();
             let lesser = all.iter().position(|end| of_user(end) && is_lesser(end));
             if let Some(place) = lesser.or_else(|| all.iter().position(of_user)) {

@@ -18,6 +18,7 @@ use crate::model::facts::ProcessRow;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::lock::lock;
+use crate::model::subordinate::payer;
 use crate::model::time::Timestamp;
 
 /// Most threads. A blocked thread costs its stack, of which a few KiB are touched.
@@ -72,7 +73,7 @@ pub struct ReadTarget {
 
 impl ReadTarget {
     pub fn of(row: &ProcessRow, what: &'static str) -> Self {
-        Self { key: row.key, uid: row.uid, comm: row.comm.clone(), what }
+        Self { key: row.key, uid: payer(row.uid), comm: row.comm.clone(), what }
     }
 }
 

@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use crate::model::subordinate::payer;
+
 /// From this size on a file is large; 1.5 KiB are usual, and 2,000 groups fill it.
 pub(super) const LARGE: usize = 16 * 1024;
 /// Maximum number of large files in one sample, of processes of users whose files were large before.
@@ -40,6 +42,7 @@ impl StatusReads {
 
     /// Whether `status` of this process may be read now.
     pub(super) fn allows(&mut self, pid: u32, user: u32) -> bool {
+        let user = payer(user);
         let spent = self.users.get(&user).is_some_and(|last| *last == self.sample || self.large >= MOST);
         let allowed = !spent && !self.processes.contains_key(&(pid, user));
         if !allowed {
@@ -50,6 +53,7 @@ impl StatusReads {
 
     /// Records the size of a file that was read.
     pub(super) fn read(&mut self, pid: u32, user: u32, bytes: usize) {
+        let user = payer(user);
         if bytes >= LARGE {
             self.large += 1;
             self.users.insert(user, self.sample);

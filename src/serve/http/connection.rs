@@ -24,6 +24,7 @@ use super::routes::Routes;
 use crate::events::{Events, HttpLimit};
 use crate::host::frame_limit::LimitedFrames;
 use crate::host::peer::peer;
+use crate::model::subordinate::payer;
 
 /// Maximum bytes of the request line and headers of one request. Prometheus sends 400, browsers with cookies 4 KiB.
 const HEADER_BYTES: usize = 16 * 1024;
@@ -75,7 +76,7 @@ impl Shared {
         let owner = match stream {
             Stream::Local(stream) => match peer(stream).ok()?.uid {
                 uid if jobs::sees_all(uid) => Owner::Root,
-                uid => Owner::User(uid),
+                uid => Owner::User(payer(uid)),
             },
             Stream::Tcp(stream) => Owner::Address(stream.peer_addr().ok()?.ip().to_canonical()),
         };

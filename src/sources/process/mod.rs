@@ -18,6 +18,7 @@ use crate::host::subordinate::Subordinates;
 use crate::model::facts::ProcessTable;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
+use crate::model::subordinate;
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Flag};
 use crate::sources::Registration;
@@ -85,6 +86,7 @@ impl Processes {
 impl Source for Processes {
     fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         out.facts.subordinates = self.subordinates.ids(at);
+        subordinate::publish(&out.facts.subordinates);
         let path = self.census.root.path().display().to_string();
         let failed = |error| SourceError::io(format_args!("cannot list {path}"), &error);
         self.census.take().map_err(failed)?;

@@ -16,6 +16,7 @@ use crate::host::process::readers::{Pool, ReadRequests, ReadTarget};
 use crate::host::process::{self, ProcRoot};
 use crate::model::facts::{ProcessRow, ProcessTable};
 use crate::model::lock::lock;
+use crate::model::subordinate::payer;
 use crate::model::time::Timestamp;
 
 /// Bytes read of each text: more than the environment of a pod with hundreds of services has.
@@ -40,14 +41,14 @@ impl Budget {
 
     /// Whether more may be read of this user's processes.
     pub(super) fn allows(&self, uid: u32) -> bool {
-        self.lock().get(&uid).is_none_or(|spent| *spent < MOST_AT_ONCE)
+        self.lock().get(&payer(uid)).is_none_or(|spent| *spent < MOST_AT_ONCE)
     }
 
     /// Records that this much was read.
     pub(super) fn spend(&self, uid: u32, bytes: usize) {
         let bytes = bytes as u64;
         self.total.fetch_add(bytes, Ordering::Relaxed);
-        *self.lock().entry(uid).or_default() += bytes;
+        *self.lock().entry(payer(uid)).or_default() += bytes;
     }
 
     /// Reads the environment of a process within the share of its user; nothing if it cannot be read now.

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use crate::model::subordinate::payer;
 use crate::model::time::Timestamp;
 
 /// After this time a helper hangs whose result nobody awaits any more; its thread kills it within 100 ms.
@@ -49,6 +50,7 @@ impl Helpers {
     /// Admits one more helper, for a job of this owner; nothing if too many hang.
     pub(super) fn admit(&mut self, owner: Option<u32>, now: Timestamp) -> Option<Token> {
         self.look(now);
+        let owner = owner.map(payer);
         let hanging = self
             .0
             .iter()
