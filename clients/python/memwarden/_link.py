@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import collections
+import errno
 import select
 import socket
+import struct
 import threading
 import time
 from typing import Any, Callable, Deque, List, Optional, Sequence, Tuple
 
 from ._base import DEFAULT_SOCKET, FIRST_RETRY, LAST_RETRY, LONGEST_LINE, MOST_KEPT, SEND_FLAGS, _getpid
+
+
+# Seconds that the thread of the monitor waits for a place in the queue of the daemon.
+LONGEST_CONNECT = 1.0
 
 
 class _Link:
@@ -23,6 +29,8 @@ class _Link:
         self.path = path
         self.dropped = 0
         self.connections = 0
+        # Whether the daemon listens, and its queue of connections was full.
+        self.busy = False
         self._greeting = greeting
         self._pid = _getpid()
         self._socket: Optional[socket.socket] = None
@@ -119,8 +127,10 @@ class _Link:
         if lost is not None:
             lost.close()
 
-    def connect(self) -> bool:
-        """Connects if not connected and the last failure is long enough ago. Not on the hot path."""
+    def connect(self, wait: float = 0.0) -> bool:
+        """Connects if not connected and the last failure is long enough ago, where the daemon accepts within `wait` seconds.
+
+        Not on the hot path."""
         if self._pid != _getpid():
             self.forked()
         if self._socket is not None:
@@ -129,10 +139,18 @@ class _Link:
             return False
         fresh = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            fresh.setblocking(False)
+            # The time limit of Python's own calls does not apply to a queue that is full.
+            limit = struct.pack("@ll", int(wait), int(wait % 1 * 1e6))
+            fresh.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+            fresh.setblocking(wait > 0)
             fresh.connect(self.path)
-        except OSError:
+            fresh.setblocking(False)
+            self.busy = False
+        except OSError as error:
             fresh.close()
+            self.busy = error.errno == errno.EAGAIN
+            if self.busy:
+                return False  # Tried again at the next interval: others have filled the queue of the daemon.
             self._retry_at = time.monotonic() + self._retry_after
             self._retry_after = min(self._retry_after * 2, LAST_RETRY)
             return False
@@ -171,7 +189,7 @@ class _Link:
             if poll.poll(0):
                 with self._lock:
                     self._lose()
-        self.connect()
+        self.connect(LONGEST_CONNECT)
         self.drain()
 
     def forked(self) -> None:
@@ -223,6 +241,10 @@ class _Links:
     def send(self, line: bytes, keep: bool = False) -> None:
         for link in self.links:
             link.send(line, keep)
+
+    @property
+    def busy(self) -> bool:
+        return any(link.busy for link in self.links)
 
     def connect(self) -> bool:
         return any([link.connect() for link in self.links])

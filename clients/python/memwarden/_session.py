@@ -96,7 +96,10 @@ class _Session:
     def open(self) -> None:
         self.ready, self.stopped = True, False
         if not self.link.connect() and not self.quiet and self.log.path is None:
-            _say("no daemon listens at %s: nothing is reported until one does" % self._paths)
+            why = "no daemon listens at %s: nothing is reported until one does"
+            if self.link.busy:
+                why = "the daemon at %s has a full queue of connections: nothing is reported until it accepts this one"
+            _say(why % self._paths)
 
     def send(self, message: JSON, keep: bool = False) -> None:
         """Sends a message; one with `keep` waits for the next connection if there is none."""

@@ -250,3 +250,38 @@ def test_several_sockets_each_get_everything(daemon, path, monkeypatch):
         assert [message["type"] for message in listening.all()] == ["hello", "step", "bye"]
         assert listening.of("bye")[0]["dropped"] == 0
     second.stop()
+
+
+def test_a_full_queue_is_no_absent_daemon_and_is_waited_for_by_the_thread_of_the_monitor(path, capsys):
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    listener.listen(0)
+    others = []
+    while True:
+        other = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        others.append(other)
+        other.setblocking(False)
+        try:
+            other.connect(str(path))
+        except BlockingIOError:
+            break
+    monitor = memwarden.Monitor(interval=0)
+    monitor.start()
+    assert "has a full queue of connections" in capsys.readouterr().err
+    link = monitor._session.link
+    assert not link.connect() and link.busy and link._retry_at == 0
+
+    def accept():
+        time.sleep(0.2)
+        others.extend(listener.accept()[0] for _ in others[:])
+
+    accepting = threading.Thread(target=accept)
+    accepting.start()
+    # One wait is a second, which a busy machine may exceed.
+    while not link.connected:
+        link.keep_up()
+    assert not link.busy and link._socket.getblocking() is False
+    accepting.join()
+    monitor.stop()
+    for other in [*others, listener]:
+        other.close()
