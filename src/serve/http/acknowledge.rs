@@ -78,6 +78,7 @@ mod tests {
     use super::*;
     use crate::model::finding::Subject;
     use crate::node_view::Problem;
+    use crate::serve::http::connections::Owner;
 
     #[derive(Debug, Default)]
     struct Heard(Mutex<Vec<(ProblemId, Health, String)>>);
@@ -100,7 +101,7 @@ mod tests {
         let node = Arc::new(NodeView { problems: problems.collect(), ..NodeView::default() });
         let heard = Heard::default();
         let code = |uid: Option<u32>, kind: &str, body: &str| {
-            let client = Client { local: [127, 0, 0, 1].into(), uid, certificate: true };
+            let client = Client { local: [127, 0, 0, 1].into(), uid, certificate: true, owner: Owner::Root };
             let headers = [(header::CONTENT_TYPE, kind.parse().unwrap())].into_iter().collect();
             answer(&heard, client, &headers, body.as_bytes(), || Arc::clone(&node)).code()
         };

@@ -4,9 +4,10 @@
 //! not the password, but its HMAC under a random key that exists as long as the process. A failure is never cached,
 //! so that each guess costs a full check and cannot evict known users; an unknown user costs as much as a known one,
 //! so that the response time does not reveal which users exist. The number of waiting checks is limited, so that
-//! guessing cannot occupy every connection.
+//! guessing cannot occupy every connection, and shared by client: one whose last password was wrong has a single place, and all
+//! of these together have a few.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
@@ -16,6 +17,7 @@ use ring::hmac;
 use ring::rand::SystemRandom;
 use tokio::sync::Semaphore;
 
+use super::connections::Owner;
 use super::meter::Request;
 use crate::model::lock::lock;
 
@@ -23,6 +25,11 @@ use crate::model::lock::lock;
 const REMEMBERED: usize = 100;
 /// Checks that may wait; at the usual bcrypt cost of 10 the last one waits for less than a second.
 const QUEUE: usize = 8;
+/// Of these, checks of one client, and those of all clients whose last password was wrong.
+const OF_CLIENT: usize = 4;
+const OF_FAILED: usize = 2;
+/// Clients that are remembered as such.
+const MOST_FAILED: usize = 1024;
 /// Maximum length of the header in bytes; bcrypt reads at most 72 bytes of a password.
 const LONGEST: usize = 2 * 1024;
 
@@ -49,8 +56,52 @@ pub(super) struct Users {
 pub(super) struct Memory {
     key: hmac::Key,
     known: Mutex<VecDeque<Vec<u8>>>,
-    queue: Semaphore,
+    waiting: Mutex<Waiting>,
     one_at_a_time: Arc<Semaphore>,
+}
+
+/// The clients whose checks wait, and those whose last password was wrong, the latest last.
+#[derive(Debug, Default)]
+struct Waiting {
+    checks: HashMap<Owner, usize>,
+    failed: VecDeque<Owner>,
+}
+
+impl Waiting {
+    fn admits(&self, client: Owner) -> bool {
+        let has_failed = |client: &Owner| self.failed.contains(client);
+        let of_failed: usize =
+            self.checks.iter().filter(|(other, _)| has_failed(other)).map(|(_, checks)| checks).sum();
+        let own = self.checks.get(&client).copied().unwrap_or(0);
+        let (most, has_room) =
+            if has_failed(&client) { (1, of_failed < OF_FAILED) } else { (OF_CLIENT, true) };
+        own < most && has_room && self.checks.values().sum::<usize>() < QUEUE
+    }
+
+    /// Remembers how the last check of a client ended.
+    fn note(&mut self, client: Owner, is_right: bool) {
+        self.failed.retain(|other| *other != client);
+        if !is_right {
+            self.failed.push_back(client);
+            let excess = self.failed.len().saturating_sub(MOST_FAILED);
+            self.failed.drain(..excess);
+        }
+    }
+}
+
+/// A place among the waiting checks, given back when dropped.
+struct WaitingPlace<'m>(&'m Memory, Owner);
+
+impl Drop for WaitingPlace<'_> {
+    fn drop(&mut self) {
+        let mut waiting = lock(&self.0.waiting);
+        let left = waiting.checks.get(&self.1).map_or(0, |checks| checks.saturating_sub(1));
+        if left == 0 {
+            waiting.checks.remove(&self.1);
+        } else {
+            waiting.checks.insert(self.1, left);
+        }
+    }
 }
 
 impl Memory {
@@ -60,7 +111,7 @@ impl Memory {
         Self {
             key,
             known: Mutex::default(),
-            queue: Semaphore::new(QUEUE),
+            waiting: Mutex::default(),
             one_at_a_time: Arc::new(Semaphore::new(1)),
         }
     }
@@ -74,6 +125,16 @@ impl Memory {
             context.update(part);
         }
         context.sign().as_ref().to_vec()
+    }
+
+    /// A place for a check of this client; absent where too many wait.
+    fn place(&self, client: Owner) -> Option<WaitingPlace<'_>> {
+        let mut waiting = lock(&self.waiting);
+        if !waiting.admits(client) {
+            return None;
+        }
+        *waiting.checks.entry(client).or_default() += 1;
+        Some(WaitingPlace(self, client))
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, VecDeque<Vec<u8>>> {
@@ -92,7 +153,7 @@ impl Users {
     }
 
     /// Checks the `Authorization` header of a request.
-    pub(super) async fn check(&self, headers: &HeaderMap, open: &Request) -> Verdict {
+    pub(super) async fn check(&self, headers: &HeaderMap, open: &Request, client: Owner) -> Verdict {
         let Some(example) = self.hashes.values().next() else { return Verdict::Welcome };
         let Some((user, password)) = headers.get(header::AUTHORIZATION).and_then(credentials) else {
             return Verdict::Stranger;
@@ -105,7 +166,7 @@ impl Users {
         }
         let turn = {
             // Applies to known and unknown users, so that a refusal does not reveal whether the user exists.
-            let Ok(_place) = self.memory.queue.try_acquire() else { return Verdict::Crowded };
+            let Some(_place) = self.memory.place(client) else { return Verdict::Crowded };
             let _waits = open.waits();
             Arc::clone(&self.memory.one_at_a_time).acquire_owned().await
         };
@@ -120,7 +181,9 @@ impl Users {
             let _turn = turn;
             bcrypt::verify(password, &tried).unwrap_or(false)
         });
-        if !right.await.unwrap_or(false) || hash.is_none() {
+        let is_right = right.await.unwrap_or(false) && hash.is_some();
+        lock(&self.memory.waiting).note(client, is_right);
+        if !is_right {
             return Verdict::Stranger;
         }
         let mut known = self.memory.known();
@@ -177,7 +240,11 @@ mod tests {
     }
 
     async fn judge(users: &Users, headers: &HeaderMap) -> Verdict {
-        users.check(headers, &meter().request()).await
+        judge_from(users, headers, Owner::User(1)).await
+    }
+
+    async fn judge_from(users: &Users, headers: &HeaderMap, client: Owner) -> Verdict {
+        users.check(headers, &meter().request(), client).await
     }
 
     #[tokio::test]
@@ -214,11 +281,12 @@ mod tests {
         let turn = Arc::clone(&users.memory.one_at_a_time).acquire_owned().await.unwrap();
         let mut waiting = tokio::task::JoinSet::new();
         let meters: Vec<_> = (0..QUEUE).map(|_| meter()).collect();
-        for meter in &meters {
+        for (number, meter) in (0..).zip(&meters) {
             let (users, open) = (Arc::clone(&users), meter.request());
-            waiting.spawn(async move { users.check(&request("alice", "wrong"), &open).await });
+            let client = Owner::User(number / 4);
+            waiting.spawn(async move { users.check(&request("alice", "wrong"), &open, client).await });
         }
-        while users.memory.queue.available_permits() > 0 {
+        while lock(&users.memory.waiting).checks.values().sum::<usize>() < QUEUE {
             tokio::task::yield_now().await;
         }
         assert!(meters.iter().all(|meter| meter.phase().0 == Phase::Waiting), "they may make room");
@@ -229,6 +297,30 @@ mod tests {
         drop(turn);
         assert_eq!(waiting.join_all().await, [Verdict::Stranger; QUEUE]);
         assert_eq!(judge(&users, &request("bob", "secret")).await, Verdict::Welcome);
+    }
+
+    #[tokio::test]
+    async fn a_client_with_wrong_passwords_leaves_places_to_others() {
+        let users = Arc::new(users(&[("alice", "secret")]));
+        let (guesser, scraper) = (Owner::User(7), Owner::User(8));
+        assert_eq!(judge_from(&users, &request("alice", "wrong"), guesser).await, Verdict::Stranger);
+        let turn = Arc::clone(&users.memory.one_at_a_time).acquire_owned().await.unwrap();
+        let mut waiting = tokio::task::JoinSet::new();
+        for client in [guesser, guesser, guesser, scraper] {
+            let (users, password) = (Arc::clone(&users), if client == scraper { "secret" } else { "guess" });
+            waiting.spawn(async move { judge_from(&users, &request("alice", password), client).await });
+        }
+        while !lock(&users.memory.waiting).checks.contains_key(&scraper) {
+            tokio::task::yield_now().await;
+        }
+        drop(turn);
+        let verdicts = waiting.join_all().await;
+        let count = |verdict| verdicts.iter().filter(|other| **other == verdict).count();
+        assert_eq!([Verdict::Welcome, Verdict::Stranger, Verdict::Crowded].map(count), [1, 1, 2]);
+        for number in 0..2_000 {
+            lock(&users.memory.waiting).note(Owner::User(number), false);
+        }
+        assert_eq!(lock(&users.memory.waiting).failed.len(), MOST_FAILED);
     }
 
     #[tokio::test]

@@ -45,6 +45,8 @@ pub(super) struct Client {
     pub(super) uid: Option<u32>,
     /// Whether it presented a certificate that was verified by a CA that the web-config file names.
     pub(super) certificate: bool,
+    /// Whose share of connections and of checks of passwords it takes.
+    pub(super) owner: Owner,
 }
 
 /// State that all connections share.
@@ -62,6 +64,7 @@ pub(super) struct AdmittedConnection {
     shared: Arc<Shared>,
     number: u64,
     meter: Arc<Meter>,
+    owner: Owner,
 }
 
 impl Drop for AdmittedConnection {
@@ -85,7 +88,7 @@ impl Shared {
         if limited {
             self.events.http_limited(HttpLimit::Connections);
         }
-        Some(AdmittedConnection { shared: Arc::clone(self), number: number?, meter })
+        Some(AdmittedConnection { shared: Arc::clone(self), number: number?, meter, owner })
     }
 
     /// Closes an idle connection, because the process has no file descriptor left for a new one.
@@ -114,7 +117,7 @@ pub(super) async fn serve(
         Stream::Local(stream) => {
             let Ok(peer) = peer(&stream) else { return };
             let local = Ipv4Addr::LOCALHOST.into();
-            let client = Client { local, uid: Some(peer.uid), certificate: false };
+            let client = Client { local, uid: Some(peer.uid), certificate: false, owner: admitted.owner };
             plain(stream, client, Arc::clone(&admitted.meter), shared, shutdown).await;
         }
     }
@@ -131,7 +134,8 @@ async fn serve_tcp(
     let meter = Arc::clone(&admitted.meter);
     let Ok(local) = stream.local_addr().map(|address| address.ip()) else { return };
     if !shared.routes.tls_on() {
-        plain(stream, Client { local, uid: None, certificate: false }, meter, shared, shutdown).await;
+        let client = Client { local, uid: None, certificate: false, owner: admitted.owner };
+        plain(stream, client, meter, shared, shutdown).await;
         return;
     }
     meter.handshake();
@@ -153,7 +157,7 @@ async fn serve_tcp(
             return;
         }
     };
-    let client = Client { local, uid: None, certificate };
+    let client = Client { local, uid: None, certificate, owner: admitted.owner };
     if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
         meter.established(false);
         plain(stream, client, meter, shared, shutdown).await;

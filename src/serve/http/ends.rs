@@ -34,6 +34,7 @@ fn shown(frame: Option<&Frame>, client: Client) -> ShownEnds {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serve::http::connections::Owner;
 
     #[test]
     fn a_user_sees_its_own_ends_and_root_all() {
@@ -52,7 +53,8 @@ mod tests {
             timeline: std::sync::Arc::default(),
             acknowledged: std::sync::Arc::default(),
         };
-        let client = |uid| Client { local: [127, 0, 0, 1].into(), uid, certificate: false };
+        let client =
+            |uid| Client { local: [127, 0, 0, 1].into(), uid, certificate: false, owner: Owner::Root };
         let seen = |uid: u32| {
             shown(Some(&frame), client(Some(uid))).ends.iter().map(|end| end.number).collect::<Vec<_>>()
         };

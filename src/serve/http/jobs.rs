@@ -60,6 +60,7 @@ mod tests {
     use crate::model::point::Batch;
     use crate::model::source::Reporter as _;
     use crate::model::time::Timestamp;
+    use crate::serve::http::connections::Owner;
 
     #[test]
     fn a_job_is_found_by_its_id() {
@@ -69,7 +70,7 @@ mod tests {
         out.facts.slurm_gpus = vec![held];
         jobs.report(Timestamp::from_secs(1), &mut out);
         let code = |job: &str, local: [u8; 4], uid, known| {
-            let client = Client { local: local.into(), uid, certificate: false };
+            let client = Client { local: local.into(), uid, certificate: false, owner: Owner::Root };
             answer(&jobs, job, client, known).code()
         };
         let (loopback, network) = ([127, 0, 0, 1], [10, 0, 0, 7]);

@@ -25,6 +25,7 @@ fn shown(past_runs: &PastRuns, client: Client) -> ShownRuns {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serve::http::connections::Owner;
 
     #[test]
     fn a_user_sees_its_own_runs_and_root_all() {
@@ -39,7 +40,8 @@ mod tests {
         let commands = [run(1000, 1), run(1001, 2)].join(",");
         let file = format!(r#"{{"memwarden_past_runs":1,"last_number":2,"commands":[{commands}]}}"#);
         past_runs.restore(file.as_bytes()).unwrap();
-        let client = |uid| Client { local: [127, 0, 0, 1].into(), uid, certificate: false };
+        let client =
+            |uid| Client { local: [127, 0, 0, 1].into(), uid, certificate: false, owner: Owner::Root };
         let seen = |uid: u32| {
             let runs = shown(&past_runs, client(Some(uid))).runs;
             runs.iter().map(|run| run.command.user_id).collect::<Vec<_>>()

@@ -212,7 +212,7 @@ impl Routes {
         let verdict = match client.uid {
             Some(_) if local_root => Verdict::Welcome,
             Some(_) if rules.verifies && !listed => Verdict::Stranger,
-            _ => rules.users.check(&parts.headers, open).await,
+            _ => rules.users.check(&parts.headers, open, client.owner).await,
         };
         let mut answer = match verdict {
             Verdict::Welcome => self.routed(parts, body, open, client, known).await,
