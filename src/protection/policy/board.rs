@@ -12,7 +12,7 @@ use super::transition::{Mode, Reason, Transition};
 use crate::model::limited_groups::LimitedGroups;
 use crate::model::node_set::NodeSet;
 use crate::model::time::Timestamp;
-use crate::model::units::Bytes;
+use crate::model::units::{Bytes, Unit as _};
 use crate::protection::types::rung::State;
 
 /// The job in a slot.
@@ -51,6 +51,8 @@ pub struct Board {
     growth: Vec<Option<f64>>,
     /// What the end of the jobs gives back, as last observed.
     gives: Vec<Option<Gives>>,
+    /// What it gave back when that was first known in this shortage, which the guard reads itself.
+    gave: Vec<Option<(Timestamp, Bytes)>>,
     futile: Futile,
     /// By target, over all its jobs.
     rates: Vec<Rate>,
@@ -66,6 +68,7 @@ impl Board {
             slots: vec![None; slots],
             growth: vec![None; slots],
             gives: vec![None; slots],
+            gave: vec![None; slots],
             futile: Futile::default(),
             rates,
             host: Rate::new(host, slots),
@@ -81,7 +84,7 @@ impl Board {
             occupied.as_ref().is_none_or(|occupied| occupied.target < self.rates.len()),
             "a target of the board"
         );
-        (self.growth[slot], self.gives[slot]) = (None, None);
+        (self.growth[slot], self.gives[slot], self.gave[slot]) = (None, None, None);
         let before = std::mem::replace(&mut self.slots[slot], occupied);
         for (target, rate) in self.rates.iter_mut().enumerate() {
             let own = self.slots.iter().flatten().filter(|occupied| occupied.target == target);
@@ -169,12 +172,25 @@ impl Board {
         gate
     }
 
+    /// The growth of a job since the shortage began, in bytes per second, by what its end gives back: a job that is new, or says
+    /// that it saves, must not be spared for a growth that no forecast knows yet.
+    fn growth_in_shortage(&mut self, slot: usize, now: Timestamp, gives: Option<Bytes>) -> Option<f64> {
+        let Some(gives) = gives else {
+            self.gave[slot] = None;
+            return None;
+        };
+        let (since, before) = *self.gave[slot].get_or_insert((now, gives));
+        let seconds = now.since(since).as_secs_f64();
+        (seconds >= 1.0).then(|| (gives.value() - before.value()) / seconds)
+    }
+
     /// Steps the escalation in one slot; an empty slot has no transitions.
     pub fn step(&mut self, slot: usize, now: Timestamp, observed: &Observed) -> Option<Transition> {
         let (of_target, of_host) = self.left_for(self.slots.get(slot)?.as_ref()?, now);
         let occupied = self.slots[slot].as_ref()?;
         let max_age = occupied.escalation.limits().forecast.max_age;
-        self.growth[slot] = observed.growth.filter(|growth| growth.age <= max_age).map(|growth| growth.value);
+        let growth = observed.growth.filter(|growth| growth.age <= max_age).map(|growth| growth.value);
+        self.growth[slot] = growth.or_else(|| self.growth_in_shortage(slot, now, observed.gives));
         let Observed { groups, nodes, .. } = *observed;
         self.gives[slot] = observed.gives.map(|bytes| Gives { bytes, groups, nodes });
         let gate = self.gate(slot, now, observed, of_target.min(of_host));
@@ -250,7 +266,8 @@ mod tests {
         for (growth, ends) in [
             ([now(0.0), now(1e6)], 1),
             ([now(1e6), now(0.0)], 0),
-            ([None, now(1e6)], 0),
+            // By what its end gives back, the first does not grow.
+            ([None, now(1e6)], 1),
             ([now(0.0), old], 0),
         ] {
             let mut now = Timestamp::from_secs(100);
@@ -278,6 +295,35 @@ mod tests {
             }
             assert_eq!(ended, Some(ends), "{growth:?}");
         }
+    }
+
+    #[test]
+    fn a_job_that_says_that_it_saves_has_no_other_job_ended_in_its_place() {
+        let mut now = Timestamp::from_secs(100);
+        let mut levels = limits().levels;
+        levels.swap(Resource::Cgroup.place(), Resource::Host.place());
+        let mut board = Board::new(2, [3], 5);
+        for (slot, user) in [(0, 1001), (1, 1002)] {
+            let escalation = Escalation::new(Limits { levels, ..limits() }, now);
+            board.set_slot(slot, Some(Occupied { target: 0, user: Some(user), escalation }));
+        }
+        // No forecast knows how fast they grow.
+        let mut observed = Observed { fit: true, ..Observed::default() };
+        let reading = Reading::of(Room::new(Bytes::new(GIB), Bytes::new(8 * GIB)));
+        observed.readings[Resource::Host.place()] = Some(Aged::now(reading));
+        observed.members = Some(Aged::now(Members { count: 1, catching: Some(1) }));
+        let mut ended = None;
+        for second in 0..3_000_u64 {
+            now = now.plus(Duration::from_secs(1));
+            for (slot, kind, gives) in
+                [(0, CheckpointState::Saved, 3 * GIB), (1, CheckpointState::Saving, GIB + second * (1 << 20))]
+            {
+                let (ack, gives) = (Some(Ack { kind, at: now }), Some(Bytes::new(gives)));
+                let moved = board.step(slot, now, &Observed { ack, gives, ..observed });
+                ended = ended.or(moved.filter(|moved| moved.to == State::Term).map(|_| slot));
+            }
+        }
+        assert_eq!(ended, Some(1), "the one that grows, whatever it says");
     }
 
     /// Which of some jobs are ended at the hard level of the host, of whose 64 GiB one is left; each gives back so much, and a
