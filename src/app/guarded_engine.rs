@@ -54,6 +54,8 @@ pub fn protection_of(workload: &str, limit: Option<Bytes>) -> anyhow::Result<Pro
 pub struct GuardedEngine {
     engine: Engine,
     guard: Option<(GuardSupervisor, Follower)>,
+    /// The pid of the first process of another user, which is not protected; absent until there is one.
+    stranger: Option<u32>,
 }
 
 impl GuardedEngine {
@@ -63,7 +65,7 @@ impl GuardedEngine {
     /// If the records of protection cannot be started.
     pub fn start(config: &Config, protection: Option<Protection>) -> std::io::Result<Self> {
         let Some(protection) = protection else {
-            return Ok(Self { engine: own_engine(config), guard: None });
+            return Ok(Self { engine: own_engine(config), guard: None, stranger: None });
         };
         let (events, checkpoints) = (Arc::new(Events::new()), Arc::default());
         let records = Arc::new(Records::start(config, Arc::clone(&events))?);
@@ -72,7 +74,7 @@ impl GuardedEngine {
         guard.configure(protection, &context.roots);
         let mut engine = Engine::new(EVERYTHING, config, context, events);
         engine.add_reporter(Arc::clone(guard.feed()) as _);
-        Ok(Self { engine, guard: Some((guard, records.follower())) })
+        Ok(Self { engine, guard: Some((guard, records.follower())), stranger: None })
     }
 
     /// Makes one sample, which the guard receives.
@@ -81,8 +83,27 @@ impl GuardedEngine {
         if let Some((guard, follower)) = &mut self.guard {
             guard.feed().look(&frame, self.engine.facts());
             follower.look(&frame);
+            if self.stranger.is_none() {
+                self.look_for_strangers();
+            }
         }
         frame
+    }
+
+    /// States once that a process of another user is not protected, such as one that `sudo` or `su` has started.
+    fn look_for_strangers(&mut self) {
+        let (own, facts) = (rustix::process::geteuid().as_raw(), self.engine.facts());
+        let mut rows = facts.workload_of.iter().filter_map(|member| facts.row(member.process));
+        if let Some(row) = rows.find(|row| row.uid != own) {
+            let (user, pid) = (row.uid, row.key.pid);
+            tracing::warn!(
+                user,
+                pid,
+                "Processes of this user are not protected: --guard protects those of the user who runs memwarden. \
+                 Run memwarden as that user."
+            );
+            self.stranger = Some(pid);
+        }
     }
 
     /// Reaps the orphans that this process has adopted and that have ended; `command` is its own child.

@@ -299,6 +299,19 @@ fn a_command_is_protected_without_a_daemon() {
     assert_eq!(std::fs::read_dir(folder.path().join("memwarden")).unwrap().count(), folders);
 }
 
+#[test]
+fn a_command_that_runs_as_another_user_is_said_to_be_without_protection() {
+    if !rustix::process::geteuid().is_root() {
+        return crate::skip::skip("becoming another user needs root");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let becomes = "import os, time; os.setgid(61001); os.setuid(61001); time.sleep(3)";
+    let run = ["run", "--guard", "--no-instrument", "--", "python3", "-S", "-c", becomes];
+    let done = memwarden(&run).env("XDG_STATE_HOME", folder.path()).output().unwrap();
+    let said = text(&done.stderr);
+    assert!(done.status.success() && said.contains("are not protected") && said.contains("61001"), "{said}");
+}
+
 /// Trains for a while, with a stand-in for torch.
 const TRAINS: &str = r#"
 import sys, time, torch
