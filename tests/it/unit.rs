@@ -200,6 +200,15 @@ fn a_file_is_touched_for_the_job_of_a_user() {
 }
 
 #[test]
+fn the_memory_of_the_unit_is_limited_and_suffices_for_a_snapshot() {
+    let unit = unit();
+    let limit = unit.lines().find_map(|line| line.strip_prefix("MemoryMax=")?.strip_suffix('M')).unwrap();
+    assert_eq!(limit.parse::<u32>().unwrap(), 1_024 + 256);
+    let config = std::fs::read_to_string(own("config/memwarden.yaml")).unwrap();
+    assert!(config.contains("max_memory: 1GiB"), "the limit of the unit follows it");
+}
+
+#[test]
 fn documented_paths_below_the_log_folder_are_writable() {
     let page = std::fs::read_to_string(own("docs/jobs.md")).unwrap();
     assert!(page.contains("folder: /var/log/memwarden/"), "the example is elsewhere: change the unit");
