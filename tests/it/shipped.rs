@@ -315,6 +315,7 @@ fn every_test_that_the_security_page_names_exists() {
     };
     let named: BTreeSet<&str> = quoted.filter(is_path).collect();
     assert!(named.len() > 1, "the page names tests");
+    assert!(page.split_whitespace().count() <= 2_500, "nobody reads a long page");
     for path in &named {
         let (module, test) = path.rsplit_once("::").unwrap();
         // Unit tests are in a file of their own or in a module at the end of the file they test.
