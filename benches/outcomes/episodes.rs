@@ -106,7 +106,8 @@ pub(crate) fn episode(seed: u64) -> Episode {
         actor = usize::from(chance.is(0.5));
         jobs.insert(1 - actor, Series { name: "bystander".to_owned(), rows, ..Series::default() });
     }
-    let assumed = Assumed { save: Some(save).filter(|_| shape != Shape::NoHandler), every };
+    let assumed =
+        Assumed { save: Some(save).filter(|_| shape != Shape::NoHandler), every, ..Assumed::default() };
     Episode { shape, jobs, actor, limit, assumed }
 }
 

@@ -14,6 +14,8 @@ use crate::model::units::whole;
 
 /// Maximum value in bytes: 8 PiB, below which a double is exact.
 const LARGEST: f64 = 9_007_199_254_740_992.0;
+/// Maximum number of series; a node has fewer GPUs and processes.
+const MOST_SERIES: usize = 1024;
 /// The columns that are read.
 const COLUMNS: [&str; 5] = ["bytes", "limit", "anon", "shmem", "alloc"];
 
@@ -101,6 +103,9 @@ pub fn read_all(name: &str, bytes: &[u8]) -> Result<Vec<Series>, CsvError> {
             "there is no column bytes, and none whose name has memory and its unit, such as gpu_memory_mib"
                 .to_owned(),
         ));
+    }
+    if table.columns.len() > MOST_SERIES {
+        return Err(wrong(format!("more than {MOST_SERIES} columns of memory")));
     }
     let series = table.columns.into_iter().filter_map(|column| {
         let (what, Quantity { unit, gpu }) = used(&column.name)?;

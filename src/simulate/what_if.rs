@@ -27,9 +27,12 @@ use crate::protection::policy::{
 };
 use crate::protection::types::step::{SignalNumber, TargetId, Work};
 
-/// Seconds between two steps; longer in recordings of more than [`MOST_STEPS`] seconds.
+/// Seconds between two steps; longer in recordings of more than [`MOST_STEPS`] seconds, and of few samples among many.
 const STEP: f64 = 1.0;
 const MOST_STEPS: f64 = 200_000.0;
+/// Steps between two samples, on average, and of any recording.
+const STEPS_OF_SAMPLE: f64 = 64.0;
+const FEWEST_STEPS: f64 = 256.0;
 /// Samples between two assessments of the analyzers.
 const ASSESSED_EVERY: usize = 10;
 /// Seconds of the slow rate of growth.
@@ -70,6 +73,8 @@ pub struct Assumed {
     pub save: Option<f64>,
     /// Seconds from one regular checkpoint to the next; absent where there are none.
     pub every: Option<f64>,
+    /// The number of runs that are played, one by one.
+    pub runs: usize,
 }
 
 named! {
@@ -258,7 +263,11 @@ pub fn play(runs: &[&Series], limit: f64, policy: &Policy, assumed: Assumed) -> 
     };
     let length = |series: &&Series| series.rows.first().zip(series.rows.last()).map(|(a, b)| b.at - a.at);
     let longest = runs.iter().filter_map(length).fold(0.0, f64::max);
-    let step = (longest / MOST_STEPS).max(STEP);
+    // Many runs of a few samples each are no reason for many steps of each.
+    let rows: usize = runs.iter().map(|series| series.rows.len()).sum();
+    let own = real(rows as u64) * STEPS_OF_SAMPLE + FEWEST_STEPS;
+    let most = (MOST_STEPS / real(assumed.runs.max(1) as u64)).max(own).min(MOST_STEPS);
+    let step = (longest / most).max(STEP);
     let mut at = 0.0;
     while !live.iter().all(Live::is_over) || at == 0.0 {
         live.iter_mut().for_each(|run| run.move_to(at));

@@ -163,7 +163,7 @@ struct Suffices<'a> {
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let (runs, not_played) = self.read()?;
-        let assumed = Assumed { save: self.save, every: self.checkpoint_every };
+        let assumed = Assumed { save: self.save, every: self.checkpoint_every, runs: runs.len() };
         let (mut played, mut suffices) = (Vec::new(), Vec::new());
         for named in &self.policy {
             let policy = named.build()?;

@@ -8,15 +8,22 @@ use std::borrow::Cow;
 use super::{RunEnd, RunRecord, RunRecordError};
 use crate::model::ends::EndCause;
 
+/// Most columns of fixed widths; `sacct --helpformat` lists some 110.
+const MOST_COLUMNS: usize = 512;
+
 /// Reads the output of `sacct`, with or without `--parsable2`, with a header.
 ///
 /// # Errors
 /// [`RunRecordError`], with the line.
 pub(crate) fn sacct(bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
     let text = String::from_utf8_lossy(bytes);
-    let text = piped(text.trim_start_matches('\u{feff}'));
-    let mut lines = text.lines().enumerate();
-    let header = lines.next().map_or("", |(_, line)| line);
+    let text = text.trim_start_matches('\u{feff}');
+    let widths = widths(text);
+    // One line at a time: short lines below many columns would take a multiple of the text.
+    let mut lines = text.lines().map(|line| piped(line, &widths)).enumerate();
+    let header = lines.next().map_or(Cow::Borrowed(""), |(_, line)| line);
+    // The line of dashes.
+    lines.by_ref().take(usize::from(!widths.is_empty())).for_each(drop);
     // Bars, or what --delimiter named.
     let delimiter = ['|', ',', '\t', ';'].into_iter().find(|letter| header.contains(*letter)).unwrap_or('|');
     let columns: Vec<&str> = header.trim_end_matches(delimiter).split(delimiter).map(str::trim).collect();
@@ -66,19 +73,23 @@ pub(crate) fn sacct(bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
     Ok(RunRecord { tool: "sacct", ends, ..RunRecord::default() })
 }
 
-/// The text with `|` between the cells, where it has columns of fixed widths, which the line of dashes below the header shows.
-fn piped(text: &str) -> Cow<'_, str> {
-    let Some(dashes) = text.lines().nth(1).filter(|line| line.starts_with("---")) else { return text.into() };
-    let widths: Vec<usize> = dashes.split_whitespace().map(str::len).collect();
-    let mut all = String::with_capacity(text.len());
-    for (at, line) in text.lines().enumerate() {
-        let mut letters = line.chars();
-        for width in widths.iter().filter(|_| at != 1 && !line.is_empty()) {
-            all.extend(letters.by_ref().take(*width));
-            letters.next();
-            all.push('|');
-        }
-        all.push('\n');
+/// The widths of columns of fixed widths, which the line of dashes below the header shows; none where it has no such columns.
+fn widths(text: &str) -> Vec<usize> {
+    let dashes = text.lines().nth(1).filter(|line| line.starts_with("---")).unwrap_or_default();
+    dashes.split_whitespace().take(MOST_COLUMNS).map(str::len).collect()
+}
+
+/// The line with `|` between its cells, where the columns have fixed widths.
+fn piped<'t>(line: &'t str, widths: &[usize]) -> Cow<'t, str> {
+    if widths.is_empty() || line.is_empty() {
+        return line.into();
+    }
+    let mut all = String::with_capacity(line.len());
+    let mut letters = line.chars();
+    for width in widths {
+        all.extend(letters.by_ref().take(*width));
+        letters.next();
+        all.push('|');
     }
     all.into()
 }

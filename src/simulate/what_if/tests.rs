@@ -50,16 +50,16 @@ fn each_policy_ends_a_run_at_its_level() {
 #[test]
 fn a_checkpoint_is_saved_before_the_end_and_what_follows_it_is_lost() {
     let (run, policy) = (ramp(), memwarden());
-    let saves = alone(&run, 8.0, &policy, Assumed { save: Some(60.0), every: None });
+    let saves = alone(&run, 8.0, &policy, Assumed { save: Some(60.0), every: None, ..Assumed::default() });
     let (asked, saved) = (saves.asked_seconds.unwrap(), saves.saved_seconds.unwrap());
     assert_eq!((saves.fate, saved - asked), (Fate::Terminated, 60.0));
     // At the latest halfway to the hard level; it is ended when it has saved, at most the interval of requests ago.
     assert!(asked <= (7.28 - 0.1) * 1024.0 + 4.0 && saves.lost_seconds.unwrap() <= 300.0, "{saves:?}");
-    let deaf = alone(&run, 8.0, &policy, Assumed { save: None, every: Some(1_000.0) });
+    let deaf = alone(&run, 8.0, &policy, Assumed { save: None, every: Some(1_000.0), ..Assumed::default() });
     assert_eq!((deaf.fate, deaf.saved_seconds), (Fate::Terminated, None));
     assert_eq!(deaf.lost_seconds, deaf.ended_seconds.map(|ended| ended % 1_000.0));
     // The save takes longer than the grace.
-    let slow = alone(&run, 8.0, &policy, Assumed { save: Some(1e5), every: None });
+    let slow = alone(&run, 8.0, &policy, Assumed { save: Some(1e5), every: None, ..Assumed::default() });
     assert_eq!((slow.fate, slow.saved_seconds), (Fate::Terminated, None));
     assert_eq!(alone(&run, 20.0, &policy, Assumed::default()).fate, Fate::Survived);
 }
@@ -80,7 +80,12 @@ fn a_run_on_a_gpu_ends_by_a_failed_allocation_unless_memwarden_watches_the_gpu()
     let reached = (7.9_f64 * 1024.0).floor() + 1.0;
     for policy in [Policy::Kernel, Policy::Earlyoom, Policy::Oomd, Policy::Ray, memwarden()] {
         assert!(!policy.watches(true) && policy.watches(false), "{policy:?}");
-        let outcome = alone(&gpu, 8.0, &policy, Assumed { save: Some(60.0), every: Some(1_000.0) });
+        let outcome = alone(
+            &gpu,
+            8.0,
+            &policy,
+            Assumed { save: Some(60.0), every: Some(1_000.0), ..Assumed::default() },
+        );
         assert_eq!(outcome.fate, Fate::OutOfGpuMemory, "{policy:?}");
         assert_eq!((outcome.ended_seconds, outcome.asked_seconds), (Some(reached), None), "{policy:?}");
         assert_eq!(outcome.lost_seconds, Some(reached % 1_000.0));
@@ -90,7 +95,7 @@ fn a_run_on_a_gpu_ends_by_a_failed_allocation_unless_memwarden_watches_the_gpu()
     let level = target.limits.levels[Resource::Cgroup.place()].expect("it has levels of the cgroup");
     target.limits.levels[Resource::Gpu.place()] = Some(level);
     let policy = Policy::Memwarden(target, most);
-    let saves = Assumed { save: Some(60.0), every: None };
+    let saves = Assumed { save: Some(60.0), every: None, ..Assumed::default() };
     let (outcome, host) = (alone(&gpu, 8.0, &policy, saves), alone(&ramp(), 8.0, &policy, saves));
     assert_eq!((outcome.fate, host.fate), (Fate::Terminated, Fate::Terminated));
     // The levels are the same. The rates of the host's memory decide on a kill only.
@@ -111,8 +116,12 @@ fn runs_that_share_the_memory_are_ended_one_by_one() {
         });
         assert_eq!(soonest, Some(&first), "{policy:?} {outcomes:?}");
     }
-    let outcomes =
-        play(&[&small, &large], 12.0 * GIB, &memwarden(), Assumed { save: Some(10.0), every: None });
+    let outcomes = play(
+        &[&small, &large],
+        12.0 * GIB,
+        &memwarden(),
+        Assumed { save: Some(10.0), every: None, ..Assumed::default() },
+    );
     assert!(outcomes.iter().any(|run| run.fate == Fate::Survived), "{outcomes:?}");
     assert!(outcomes.iter().any(|run| run.fate == Fate::Terminated), "{outcomes:?}");
     assert!(outcomes.iter().all(|run| run.fate != Fate::OomKilled), "{outcomes:?}");

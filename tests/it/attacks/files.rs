@@ -258,6 +258,69 @@ fn run_follows_no_path_of_an_option_or_a_variable_and_returns_the_code_of_its_co
     assert!(at("why").is_file() && at("error.json").is_file(), "{}", text(&done.stderr));
 }
 
+/// A table of so many columns and rows, of which each row has so many cells.
+fn grid(
+    (header, dashes, cell): (impl Fn(usize) -> String, &str, impl Fn(usize, usize) -> String),
+    delimiter: &str,
+    (columns, rows, cells): (usize, usize, usize),
+) -> String {
+    let line = |count: usize, cell: &dyn Fn(usize) -> String| {
+        (0..count).map(cell).collect::<Vec<_>>().join(delimiter) + "\n"
+    };
+    let mut text = line(columns, &header);
+    if !dashes.is_empty() {
+        text += &line(columns, &|_| dashes.to_owned());
+    }
+    (0..rows).for_each(|row| text += &line(cells, &|column| cell(row, column)));
+    text
+}
+
+#[test]
+fn the_memory_and_time_of_an_importer_are_bounded_by_the_size_of_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    // Many rows, many columns, both, and many columns with rows of one cell.
+    let shapes = [(4, 5_000, 4), (10_000, 4, 10_000), (1_000, 2, 1_000), (10_000, 30_000, 1)];
+    let sacct = |column: usize| ["JobID", "State", "MaxRSS", "ReqMem"].get(column % 4).unwrap().to_string();
+    let csv = |column: usize| if column == 0 { "t_s".to_owned() } else { format!("m{column}_bytes") };
+    let gpus = |column: usize| {
+        ["timestamp", "index", "memory.used [MiB]", "memory.total [MiB]"][column % 4].to_owned()
+    };
+    let (one, far) =
+        (|_: usize, _: usize| "1".to_owned(), |row: usize, _: usize| (row * 1_000_000).to_string());
+    let lines = |_: usize| "Virtual Memory: 1 GB | Process Memory: 1 GB".to_owned();
+    for shape in shapes {
+        for (what, text) in [
+            ("sacct", grid((sacct, "", one), "|", shape)),
+            ("sacct of fixed widths", grid((sacct, "---", one), " ", shape)),
+            ("csv", grid((csv, "", far), ",", shape)),
+            ("nvidia-smi", grid((gpus, "", one), ", ", shape)),
+            ("lines", grid((lines, "", |_, _| lines(0)), " ", (shape.0.min(9), shape.1, shape.2.min(9)))),
+            ("json", format!("[{}]", grid((|_| "{}".to_owned(), "", |_, _| "{}".to_owned()), ",", shape))),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            for command in [&["replay"][..], &["what-if", "--limit", "1GiB"]] {
+                // 640 MiB of addresses and two minutes of CPU: each file has less than 500 KB.
+                let limits = "ulimit -v 655360; ulimit -t 120; exec \"$@\"";
+                let mut limited = crate::harness::program("sh");
+                limited.args(["-c", limits, "sh", env!("CARGO_BIN_EXE_memwarden")]).args(command).arg(&path);
+                let done = limited.output().unwrap();
+                let said = text_of_end(&done);
+                assert!(
+                    done.status.code().is_some_and(|code| code < 100),
+                    "{what} {shape:?} {command:?}: {said}"
+                );
+            }
+        }
+    }
+}
+
+/// How a command ended, and what it said.
+fn text_of_end(done: &Output) -> String {
+    let said: String = text(&done.stderr).chars().take(500).collect();
+    format!("{}: {said}", done.status)
+}
+
 #[test]
 fn a_command_writes_no_unnamed_file() {
     let folder = tempfile::tempdir().unwrap();
