@@ -28,6 +28,7 @@ impl Share for u32 {
 }
 
 impl Share for i32 {}
+impl Share for u64 {}
 impl Share for usize {}
 impl Share for &Label {}
 impl Share for &str {}

@@ -32,6 +32,7 @@ pub mod pattern;
 pub mod point;
 pub mod printable;
 pub mod room;
+pub mod seldom;
 pub mod series;
 pub mod setting;
 pub mod shortage;

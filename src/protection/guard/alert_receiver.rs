@@ -3,28 +3,29 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use super::GuardState;
 use crate::host::{clock, fs};
 use crate::model::lock::lock;
-use crate::model::time::Timestamp;
+use crate::model::seldom::Seldom;
 use crate::protection::types::alert::ReceiveAlerts;
 
 /// The receiver of alerts; its guard changes at a reload.
 #[derive(Debug, Default)]
-pub struct AlertReceiver(Mutex<ReceiverState>);
+pub struct AlertReceiver(Mutex<ReceiverState>, Refusals);
 
-/// Minimum time between two log messages about refused alerts; all are counted.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
+/// When refused alerts, and a token that cannot be used, were logged.
+#[derive(Debug, Default)]
+struct Refusals {
+    sender: Seldom,
+    token: Seldom,
+}
 
 /// The guard that receives alerts, and the token that senders need.
 #[derive(Debug, Default)]
 struct ReceiverState {
     shared: Option<Arc<GuardState>>,
     token: Option<PathBuf>,
-    /// When refused alerts were last logged.
-    refused: Option<Timestamp>,
 }
 
 impl AlertReceiver {
@@ -45,7 +46,9 @@ impl ReceiveAlerts for AlertReceiver {
         let path = lock(&self.0).token.clone();
         let Some(path) = path else { return Ok(None) };
         fs::read_token(&path).map(Some).map_err(|error| {
-            tracing::error!(path = %path.display(), %error, "Cannot use the alert token file; alerts are refused.");
+            if self.1.token.is_due(clock::now()) {
+                tracing::error!(path = %path.display(), %error, "Cannot use the alert token file; alerts are refused.");
+            }
             "The token file cannot be used; see the log.".to_owned()
         })
     }
@@ -56,14 +59,7 @@ impl ReceiveAlerts for AlertReceiver {
     }
 
     fn refused(&self) {
-        let now = clock::now();
-        let mut behind = lock(&self.0);
-        let due = behind.refused.is_none_or(|before| now.since(before) >= LOG_INTERVAL);
-        if due {
-            behind.refused = Some(now);
-        }
-        drop(behind);
-        if due {
+        if self.1.sender.is_due(clock::now()) {
             tracing::warn!("Refused alerts: the sender is not authenticated.");
         }
         if let Some(shared) = self.shared() {

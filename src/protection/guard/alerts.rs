@@ -1,17 +1,19 @@
 //! The firing alerts, from their notification by Alertmanager until they are resolved.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::model::fair::{Room, Table};
 use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 use crate::protection::guard::input::JobNames;
 use crate::protection::options::target::Target;
 use crate::protection::policy::Rung;
 
-/// Maximum number of firing alerts; more are refused.
+/// Maximum number of firing alerts, divided between the users whose jobs they are about; more are refused.
 const MOST: usize = 256;
 /// Age after which an alert is dropped to make room: its resolution was lost, because Alertmanager repeats firing
 /// alerts every few hours.
@@ -30,11 +32,18 @@ pub struct FiringAlert {
 }
 
 /// The firing alerts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Alerts {
-    firing: Mutex<BTreeMap<Labels, Timestamp>>,
+    /// Of each user, by the hash of its name.
+    firing: Mutex<Table<u64, Labels, Timestamp>>,
     /// Matched, unmatched, refused.
     counts: [AtomicU64; 3],
+}
+
+impl Default for Alerts {
+    fn default() -> Self {
+        Self { firing: Mutex::new(Table::new(MOST)), counts: Default::default() }
+    }
 }
 
 impl Alerts {
@@ -48,13 +57,22 @@ impl Alerts {
             firing.retain(|_, at| now.since(*at) < ALERT_RETENTION);
         }
         let heeded = targets.iter().any(|target| matches_alert(target, &labels));
-        let room = firing.len() < MOST || firing.contains_key(&labels);
-        if heeded && room {
-            firing.insert(labels, now);
+        let mut hasher = DefaultHasher::new();
+        labels.get("user").or_else(|| labels.get("workload")).hash(&mut hasher);
+        let user = hasher.finish();
+        let is_kept = heeded
+            && (firing.contains_key(&labels)
+                || firing.make_room(user, |_, at| at.monotonic()) != Room::Refused);
+        if is_kept {
+            firing.insert(user, labels, now);
         }
-        let count = if heeded { 0 } else { 1 };
+        let count = match (heeded, is_kept) {
+            (true, true) => 0,
+            (true, false) => 2,
+            (false, _) => 1,
+        };
         self.counts[count].fetch_add(1, Ordering::Relaxed);
-        heeded && room
+        is_kept
     }
 
     /// Counts a refused message.
@@ -103,6 +121,24 @@ fn names_job(labels: &Labels, names: &JobNames) -> Option<bool> {
 mod tests {
     use super::*;
     use crate::protection::options::Protection;
+
+    #[test]
+    fn many_alerts_about_jobs_of_one_user_leave_room_for_one_about_anothers() {
+        let text =
+            "protection: {targets: [{name: a, workload: b, allow_users: [c], alert: {labels: {job: x}}}]}";
+        let config = crate::config::parse_str(text, "f".as_ref(), &crate::app::schema(), &[]).unwrap();
+        let targets = Protection::new(&config.modules["protection"], config.sampling.interval).targets;
+        let alerts = Alerts::default();
+        let receive = |user: &str, workload: String| {
+            let labels = [("job", "x".to_owned()), ("user", user.to_owned()), ("workload", workload)];
+            let labels = labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+            alerts.receive(labels, true, &targets, Timestamp::from_secs(5))
+        };
+        let kept = (0..300).filter(|number| receive("mallory", format!("w{number}"))).count();
+        assert_eq!((kept, alerts.counts()[2].1), (MOST, 44));
+        assert!(receive("alice", "train".to_owned()));
+        assert_eq!(lock(&alerts.firing).len(), MOST);
+    }
 
     #[test]
     fn an_alert_selects_the_jobs_that_it_names() {

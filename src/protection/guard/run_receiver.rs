@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::run_requests::RunRequests;
 use crate::host::{clock, fs};
 use crate::model::lock::lock;
+use crate::model::seldom::Seldom;
 use crate::protection::types::run_request::{
     Credentials, ReceiveRunRequests, RunAnswer, RunOutcome, RunRequest, is_signed,
 };
@@ -21,6 +22,8 @@ pub struct RunReceiver {
     /// The file with the token, and whether client certificates are accepted.
     permits: Mutex<(Option<PathBuf>, bool)>,
     host: String,
+    /// When a token that cannot be used was logged.
+    unusable: Seldom,
 }
 
 impl Default for RunReceiver {
@@ -33,7 +36,7 @@ impl Default for RunReceiver {
 impl RunReceiver {
     pub fn new(requests: Arc<RunRequests>) -> Self {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        Self { requests, permits: Mutex::default(), host }
+        Self { requests, permits: Mutex::default(), host, unusable: Seldom::default() }
     }
 
     /// Replaces the token and whether client certificates are accepted.
@@ -54,7 +57,9 @@ impl ReceiveRunRequests for RunReceiver {
             Some(Ok(token)) if signed(&token) => return Ok(()),
             Some(Ok(_)) => "Unauthorized: the request is not signed with the token of this node.",
             Some(Err(error)) => {
-                tracing::error!(%error, "Cannot use the file protection.peers.token_file; requests of other nodes are refused.");
+                if self.unusable.is_due(clock::now()) {
+                    tracing::error!(%error, "Cannot use the file protection.peers.token_file; requests of other nodes are refused.");
+                }
                 "The token file cannot be used; see the log."
             }
             None if certificates => {

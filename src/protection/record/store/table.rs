@@ -26,6 +26,8 @@ pub fn processes(proc: &Path) -> std::io::Result<String> {
         }
         let resident = stat.rss_pages.saturating_mul(page_size());
         let comm = String::from_utf8_lossy(stat.comm).replace(is_hidden, "?");
+        // A spreadsheet would compute it, or run it.
+        let comm = if comm.starts_with(['=', '+', '-', '@']) { format!("'{comm}") } else { comm };
         rows.push((
             resident,
             [
@@ -61,13 +63,16 @@ mod tests {
         let tree = Tree::new();
         tree.add(&Process::new(5, "small").pages(1));
         tree.add(&Process::new(6, "a \"b\", c").pages(9));
+        tree.add(&Process::new(7, "=1+2").pages(8));
         let table = processes(&tree.proc()).unwrap();
         let uid = rustix::process::getuid().as_raw();
         let page = page_size();
         let expected = format!(
             "pid,parent,uid,state,threads,resident_bytes,start_ticks,name\n\
-             6,1,{uid},S,1,{},6,\"a \"\"b\"\", c\"\n5,1,{uid},S,1,{page},5,small\n",
-            9 * page
+             6,1,{uid},S,1,{},6,\"a \"\"b\"\", c\"\n7,1,{uid},S,1,{},7,'=1+2\n\
+             5,1,{uid},S,1,{page},5,small\n",
+            9 * page,
+            8 * page
         );
         assert_eq!(table, expected);
     }
