@@ -318,6 +318,19 @@ fn a_job_without_its_first_thread_is_seen_and_ended() {
 }
 
 #[test]
+fn a_job_without_its_first_thread_is_ended_below_the_limit_of_its_cgroup() {
+    for room in [Room::real(), Room::of_slurm_job(4_000_000 + std::process::id())].into_iter().flatten() {
+        let mut job = Job::start(&room, WITHOUT_FIRST_THREAD);
+        let daemon = room.guard("cgroup_headroom: {soft: 40MiB, hard: 30MiB}");
+        room.wait_members(&daemon, "train", 1.0);
+        job.hold(64);
+        job.wait();
+        wait_for("its line", SOON, || room.audit().reached().contains(&u64::from(job.pid())).then_some(()));
+        drop(daemon);
+    }
+}
+
+#[test]
 fn a_victim_that_hangs_leaves_others_protected() {
     let room = Room::staged();
     // Only its name is used: the freezer has groups of its own.
