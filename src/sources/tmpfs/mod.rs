@@ -26,7 +26,7 @@ use crate::model::point::Batch;
 use crate::model::shortage::Shortage;
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
-use crate::model::units::real;
+use crate::model::units::{Bytes, real};
 use crate::sources::Registration;
 
 crate::options! {
@@ -191,9 +191,17 @@ fn put(table: &TmpfsTable, out: &mut Batch) {
         }
     }
     for (labels, own) in fullest {
-        for (user, bytes) in &own.owners {
+        let of_user = |user| {
             let [workload, mount] = labels.clone();
-            out.put(&metrics::FILES, &[workload, mount, Label::from(*user)], *bytes);
+            [workload, mount, user]
+        };
+        let mut rest = own.used.get();
+        for (user, bytes) in &own.owners {
+            out.put(&metrics::FILES, &of_user(Label::from(*user)), *bytes);
+            rest = rest.saturating_sub(bytes.get());
+        }
+        if own.used_share() * 100.0 > real(CROWDED) {
+            out.put(&metrics::FILES, &of_user(Label::default()), Bytes::new(rest));
         }
         out.put(&metrics::SIZE, &labels, own.size);
         out.put(&metrics::USED, &labels, own.used);
