@@ -46,7 +46,7 @@ impl ReceiveAlerts for AlertReceiver {
         let path = lock(&self.0).token.clone();
         let Some(path) = path else { return Ok(None) };
         fs::read_token(&path).map(Some).map_err(|error| {
-            if self.1.token.is_due(clock::now()) {
+            if self.1.token.is_due(clock::now(), &error.to_string()) {
                 tracing::error!(path = %path.display(), %error, "Cannot use the alert token file; alerts are refused.");
             }
             "The token file cannot be used; see the log.".to_owned()
@@ -59,7 +59,7 @@ impl ReceiveAlerts for AlertReceiver {
     }
 
     fn refused(&self) {
-        if self.1.sender.is_due(clock::now()) {
+        if self.1.sender.is_due(clock::now(), "") {
             tracing::warn!("Refused alerts: the sender is not authenticated.");
         }
         if let Some(shared) = self.shared() {

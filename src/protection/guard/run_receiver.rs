@@ -57,7 +57,7 @@ impl ReceiveRunRequests for RunReceiver {
             Some(Ok(token)) if signed(&token) => return Ok(()),
             Some(Ok(_)) => "Unauthorized: the request is not signed with the token of this node.",
             Some(Err(error)) => {
-                if self.unusable.is_due(clock::now()) {
+                if self.unusable.is_due(clock::now(), &error.to_string()) {
                     tracing::error!(%error, "Cannot use the file protection.peers.token_file; requests of other nodes are refused.");
                 }
                 "The token file cannot be used; see the log."

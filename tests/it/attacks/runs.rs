@@ -200,7 +200,9 @@ fn a_token_file_that_others_can_read_is_not_used() {
         |mode| std::fs::set_permissions(room.path("token"), std::fs::Permissions::from_mode(mode)).unwrap();
     for others in [0o644, 0o602] {
         mode(others);
-        assert_eq!(post(&daemon, Some(TOKEN), &body(1, &user())).0, 401, "{others:o}");
+        for _ in 0..2 {
+            assert_eq!(post(&daemon, Some(TOKEN), &body(1, &user())).0, 401, "{others:o}");
+        }
         let file = room.path("memwarden.yaml");
         let drill = ["drill", "--config.file", file.to_str().unwrap(), "--run", "alpha"];
         let output = memwarden(&drill).output().unwrap();
@@ -208,7 +210,7 @@ fn a_token_file_that_others_can_read_is_not_used() {
         assert!(text.contains("other users can read or write it"), "{text}");
         assert_eq!(output.status.code(), Some(1));
     }
-    wait_for("both refusals in the log", Duration::from_secs(20), || {
+    wait_for("one line in the log for each mode", Duration::from_secs(20), || {
         (daemon.logged(&["other users can read or write it"]).len() == 2).then_some(())
     });
     mode(0o600);
