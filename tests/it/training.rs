@@ -45,7 +45,7 @@ fn a_job_has_series_while_it_is_connected() {
         .find(|series| series.name == "memwarden_training_errors_total" && series.labels["kind"] == "json");
     assert_eq!(wrong.unwrap().value, 1.0);
     daemon.logs_once(&["training job", "json"]);
-    let answer = daemon.get("/api/v1/timeline?rank=1");
+    let answer = daemon.get_local("/api/v1/timeline?rank=1");
     let timeline: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
     let kinds: Vec<&str> =
         timeline["entries"].as_array().unwrap().iter().map(|entry| entry["kind"].as_str().unwrap()).collect();
