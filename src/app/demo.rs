@@ -45,7 +45,7 @@ pub enum Said {
     Over(Box<NodeView>),
 }
 
-/// Plays the scene `speed` times as fast as real time, until it is over or a signal ends it.
+/// Plays the scene `speed` times as fast as real time, and serves its end until a signal comes.
 ///
 /// # Errors
 /// The address cannot be bound, or a thread cannot be started.
@@ -76,7 +76,7 @@ async fn serve(
     let (publish, frames) = watch::channel(None);
     let (stop, stopped) = watch::channel(false);
     let (_incidents, incidents) = watch::channel(None);
-    let (_stale_after, stale_after) = watch::channel(STALE_AFTER);
+    let (freshness, stale_after) = watch::channel(STALE_AFTER);
     let server = http::Server::bind(http::Setup {
         web: config.web.clone(),
         compatibility: config.compatibility,
@@ -93,6 +93,12 @@ async fn serve(
         stale_after,
         retries_bind: false,
         proc: config.paths.proc.clone(),
+    })
+    .map_err(|error| match error {
+        http::ServeError::Listen { address, source } => anyhow::Error::new(source).context(format!(
+            "--listen: cannot listen on {address}; without the option, a free port is taken"
+        )),
+        error => error.into(),
     })?;
     let mut signals = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     server.addresses().into_iter().try_for_each(|address| say(Said::Serving(address)))?;
@@ -108,9 +114,12 @@ async fn serve(
         let next = tokio::select! {
             _ = signals.0.recv() => break,
             _ = signals.1.recv() => break,
-            next = said.recv() => next,
+            Some(next) = said.recv() => next,
         };
-        let Some(next) = next else { break };
+        if matches!(next, Said::Over(_)) {
+            // The node at the end of the scene is shown as it is.
+            freshness.send_replace(Duration::MAX);
+        }
         say(next)?;
     }
     // The receiver is closed only if the server has ended.

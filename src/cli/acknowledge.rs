@@ -2,7 +2,12 @@
 
 use std::process::ExitCode;
 
+use anyhow::bail;
+
 use super::fetch::{self, ANSWER_TIMEOUT, Fetcher, LARGEST};
+use super::out;
+use crate::model::printable::escaped;
+use crate::node_view::NodeView;
 use crate::serve::http::Acknowledging;
 
 /// Acknowledge a problem of this node.
@@ -28,9 +33,22 @@ pub(super) struct Args {
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let by = self.by.or_else(|| std::env::var("SUDO_USER").ok()).unwrap_or_else(|| "root".to_owned());
-        let request = serde_json::to_vec(&Acknowledging { problem: self.problem, by })?;
         let fetcher = Fetcher::new(&self.url, LARGEST, ANSWER_TIMEOUT)?;
-        fetch::runtime()?.block_on(fetcher.post("/api/v1/acknowledge", request))?;
+        let runtime = fetch::runtime()?;
+        let node: NodeView = runtime.block_on(fetcher.json("/api/v1/node"))?;
+        let names: Vec<&str> = node.problems.iter().map(|problem| &*problem.name).collect();
+        if !names.contains(&&*self.problem) {
+            let has = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            bail!("the node has no problem `{}`; it has {}", escaped(&self.problem), escaped(&has));
+        }
+        let told = format!(
+            "{} is acknowledged by {} from the next sample on.\n",
+            escaped(&self.problem),
+            escaped(&by)
+        );
+        let request = serde_json::to_vec(&Acknowledging { problem: self.problem, by })?;
+        runtime.block_on(fetcher.post("/api/v1/acknowledge", request))?;
+        out::text(&told)?;
         Ok(ExitCode::SUCCESS)
     }
 }

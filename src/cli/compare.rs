@@ -23,8 +23,10 @@ use crate::report::RunComparison;
   memwarden compare 17 18 --tolerance 2% --format json")]
 pub(super) struct Args {
     /// Number of the run to compare with.
+    #[arg(value_parser = number)]
     before: u64,
     /// Number of the run that is compared.
+    #[arg(value_parser = number)]
     after: u64,
     /// How much more the second run may take.
     #[arg(long, value_name = "PERCENT", value_parser = tolerance, default_value = "5%")]
@@ -38,6 +40,10 @@ pub(super) struct Args {
 
 /// The exit code where the runs cannot be compared.
 const UNKNOWN: u8 = 2;
+
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "is not the number of a run, as `memwarden history` lists them".to_owned())
+}
 
 fn tolerance(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').ok_or("has no percent sign, as in 5%")?;

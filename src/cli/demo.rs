@@ -12,13 +12,13 @@ use crate::node_view::Health;
 ///
 /// The node has 8 GPUs: a run leaks, saves a checkpoint and is started again from it; the evaluation of another run will not
 /// fit; a GPU hangs. The engine, the analyzers, the page, the metrics and the API are those of the daemon, and the clock of the
-/// node runs 20 times as fast as the real one. Nothing of this machine is measured, written or signalled. Every event is
-/// printed with its simulated time. Ends with the scene, or with Ctrl-C.
+/// node runs 6 times as fast as the real one. Nothing of this machine is measured, written or signalled. Every event is
+/// printed with its simulated time. The page stays until Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Example:\n  memwarden demo --listen 127.0.0.1:8080 --speed 40")]
 pub(super) struct Args {
     /// How many times faster than the real clock the clock of the node is, 1 to 1000.
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
     speed: u32,
     /// Address of loopback to listen on; port 0 is a free one.
     #[arg(long, value_name = "HOST:PORT", value_parser = loopback, default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))]
@@ -37,11 +37,12 @@ impl Args {
         let mut events = 0_u32;
         demo::run(self.listen, self.speed, |said| match said {
             Said::Serving(address) => out::text(&format!(
-                "A simulated node, {} times as fast as the real clock, for {lasts}. Nothing of this machine is measured.\n\
-                 page:      http://{address}/\n\
-                 terminal:  memwarden top --url http://{address}\n\
+                "A simulated node, {} times as fast as the real clock, with a scene of {lasts}. Nothing of this machine is measured.\n\
+                 page:      http://{address}/  (open it in a browser)\n\
+                 terminal:  memwarden top --url http://{address}  (in a second terminal)\n\
+                 forecast:  memwarden oom --url http://{address}\n\
                  metrics:   http://{address}/metrics\n\
-                 Ctrl-C ends it.\n\n",
+                 Ctrl-C ends it; each event follows here.\n\n",
                 self.speed
             )),
             Said::Event(unix, event) => {
@@ -52,7 +53,7 @@ impl Args {
                 out::text(&format!("{clock} UTC  {health:8}  {}\n", event.text))
             }
             Said::Over(view) => out::text(&format!(
-                "\nThe scene is over: {events} events. At its end, the page said: {}\n",
+                "\nThe scene is over: {events} events. The page shows its end until Ctrl-C: {}\n",
                 view.verdict.sentence
             )),
         })?;

@@ -67,7 +67,12 @@ impl Args {
         daemons.retain(|peer| peer.command == "serve" && self.pid.is_none_or(|pid| pid == peer.pid));
         match daemons.as_slice() {
             [daemon] => Ok(daemon.pid),
-            [] => bail!("no memwarden is serving"),
+            [] => match self.pid {
+                Some(pid) => bail!(
+                    "--pid {pid}: that process is no `memwarden serve`; leave the option out to find it"
+                ),
+                None => bail!("no `memwarden serve` runs on this node"),
+            },
             several => {
                 let pids: Vec<String> = several.iter().map(|daemon| daemon.pid.to_string()).collect();
                 bail!("several are serving; name one with --pid: {}", pids.join(", "))

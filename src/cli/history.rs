@@ -17,13 +17,17 @@ use crate::report::past_runs_text;
   memwarden history --user 1000 --format json")]
 pub(super) struct Args {
     /// ID of the user whose runs are listed.
-    #[arg(long, value_name = "UID")]
+    #[arg(long, value_name = "UID", value_parser = user)]
     user: Option<u32>,
     /// Address of the daemon, in place of its socket on this node.
     #[arg(long, value_name = "URL", default_value_t = fetch::local())]
     url: String,
     #[command(flatten)]
     output: Output<Format>,
+}
+
+fn user(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("is not the ID of a user; `id -u {text}` prints it"))
 }
 
 /// The path of the past runs that the daemon shows to a user.

@@ -33,7 +33,8 @@ mod why;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::model::printable;
 use crate::protection::enforce::executor;
@@ -129,6 +130,68 @@ enum Command {
 
 pub use out::complain;
 
+/// The groups of the commands in the help.
+const GROUPS: [(&str, &[&str]); 5] = [
+    ("Watch", &["top", "check", "acknowledge", "cluster", "profile", "oom", "leak", "fragmentation"]),
+    ("Explain what happened", &["why", "history", "compare", "incidents", "job-summary"]),
+    ("Run", &["serve", "run", "demo", "doctor"]),
+    ("Protect", &["drill", "what-if", "gpu"]),
+    ("Files", &["check-config", "metrics", "plot", "replay", "snapshot"]),
+];
+
+/// The command line, whose help has the commands in groups: clap has groups of options only.
+fn command() -> clap::Command {
+    let cli = Cli::command();
+    let about = |name: &&str| {
+        let about = cli.find_subcommand(name).and_then(clap::Command::get_about);
+        about.map(|about| format!("  {name:13}  {about}\n")).unwrap_or_default()
+    };
+    let lists = GROUPS.map(|(group, names)| {
+        let of_group: String = names.iter().map(about).collect();
+        format!("{group}:\n{of_group}\n")
+    });
+    let template = format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}Options:\n{{options}}",
+        lists.concat()
+    );
+    cli.help_template(template)
+}
+
+/// What to write in place of arguments that people try: the command, the argument, and the advice.
+const ADVICE: [(&str, &str, &str); 4] = [
+    ("fit", "fit", "`memwarden run --fit say -- CMD` says whether the memory of a job will fit"),
+    ("why", "--pid", "write the pid without an option: `memwarden why 4711`"),
+    ("why", "--last", "`memwarden why` explains the last failure, and `memwarden why --all` lists all ends"),
+    (
+        "incidents",
+        "--url",
+        "records are files of the node: run it there, or name a copy of them with --folder",
+    ),
+];
+
+/// A better message than that of clap; absent where clap's names the option, the mistake and the remedy.
+fn advice(error: &clap::Error, words: &[String]) -> Option<String> {
+    let of_kind = |kind| match error.get(kind) {
+        Some(ContextValue::String(wrong)) => Some(wrong),
+        _ => None,
+    };
+    let wrong = of_kind(ContextKind::InvalidArg).or_else(|| of_kind(ContextKind::InvalidSubcommand))?;
+    let place = words.iter().position(|word| word.starts_with(&**wrong))?;
+    let is_negative =
+        wrong.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    if is_negative && words[place - 1].starts_with("--") {
+        return Some(format!(
+            "error: invalid value '{}' for '{}': it is negative\n",
+            words[place],
+            words[place - 1]
+        ));
+    }
+    let known = ADVICE
+        .iter()
+        .find(|(command, argument, _)| words.get(1).is_some_and(|word| word == command) && wrong == argument);
+    known.map(|(.., advice)| format!("error: unexpected argument '{wrong}' found: {advice}\n"))
+}
+
 /// Runs the command of the command line.
 ///
 /// # Errors
@@ -137,15 +200,18 @@ pub fn run() -> anyhow::Result<ExitCode> {
     if std::env::args_os().nth(1).is_some_and(|name| name == gpu_worker::NAME) {
         return gpu_worker::run(std::env::args_os().skip(2));
     }
-    match Cli::try_parse() {
+    match command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli.run(),
         // Help, and the version.
         Err(error) if !error.use_stderr() => error.exit(),
         Err(error) => {
             // An argument may be the name of a user's file: the message shows it escaped.
-            let shown = std::env::args_os()
-                .map(|argument| printable::escaped(&argument.to_string_lossy()).into_owned());
-            let message = Cli::try_parse_from(shown).err().map(|error| error.render().to_string());
+            let shown: Vec<String> = std::env::args_os()
+                .map(|argument| printable::escaped(&argument.to_string_lossy()).into_owned())
+                .collect();
+            let message = Cli::try_parse_from(&shown)
+                .err()
+                .map(|error| advice(&error, &shown).unwrap_or_else(|| error.render().to_string()));
             out::note(&message.unwrap_or_else(|| "error: invalid arguments\n".to_owned()));
             Ok(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)))
         }
@@ -196,7 +262,21 @@ impl Cli {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use clap::CommandFactory as _;
+
+    #[test]
+    fn every_command_is_in_one_group() {
+        let cli = super::Cli::command();
+        let shown = cli.get_subcommands().filter(|command| !command.is_hide_set());
+        let known: BTreeSet<&str> = shown.map(clap::Command::get_name).collect();
+        let grouped: Vec<&str> = super::GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        assert_eq!(grouped.len(), known.len());
+        assert_eq!(BTreeSet::from_iter(grouped), known);
+        let help = super::command().render_help().to_string();
+        assert!(known.iter().all(|name| help.contains(&format!("\n  {name} "))), "{help}");
+    }
 
     #[test]
     fn every_command_shows_an_example() {

@@ -44,12 +44,16 @@ impl fmt::Display for ConfigError {
                     if place > 0 {
                         writeln!(f)?;
                     }
-                    write!(f, "{}:", printable::path(path))?;
+                    // What a flag says is not in the file.
+                    if !problem.key.starts_with("--") {
+                        write!(f, "{}:", printable::path(path))?;
+                    }
                     if let Some(line) = problem.line {
                         write!(f, "{line}:")?;
                     }
                     if !problem.key.is_empty() {
-                        write!(f, " {}:", printable::escaped(&problem.key))?;
+                        let gap = if problem.key.starts_with("--") { "" } else { " " };
+                        write!(f, "{gap}{}:", printable::escaped(&problem.key))?;
                     }
                     write!(f, " {}", printable::escaped(&problem.what))?;
                 }

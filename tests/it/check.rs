@@ -127,7 +127,11 @@ fn an_xid_that_needs_an_operator_is_a_problem_of_the_node_until_it_is_acknowledg
     };
     let unknown = acknowledge("xid/gpu/7");
     let err = String::from_utf8(unknown.stderr).unwrap();
-    assert!(unknown.status.code() == Some(1) && err.contains("The node has no such problem"), "{err}");
+    assert!(
+        unknown.status.code() == Some(1)
+            && err.contains("the node has no problem `xid/gpu/7`; it has xid/gpu/0"),
+        "{err}"
+    );
     assert!(critical().is_some(), "it was not that one");
     // Others cannot: over TCP nobody is known, and on the socket only root is allowed.
     let request = r#"{"problem": "xid/gpu/0", "by": "mallory"}"#;
@@ -140,7 +144,8 @@ fn an_xid_that_needs_an_operator_is_a_problem_of_the_node_until_it_is_acknowledg
         Ok(code) => assert_eq!(code, "403"),
         Err(_) => skip("curl is not installed"),
     }
-    assert!(acknowledge("xid/gpu/0").status.success());
+    let done = acknowledge("xid/gpu/0");
+    assert!(done.status.success() && done.stdout.starts_with(b"xid/gpu/0 is acknowledged by alice"));
     wait_for("no problem", Duration::from_secs(60), || critical().is_none().then_some(()));
     let node = daemon.get("/api/v1/node").body;
     assert!(

@@ -12,8 +12,8 @@ use crate::harness::{memwarden, request, signal, wait_for};
 /// The address of the page, from the first lines.
 fn address(lines: &mut impl Iterator<Item = String>) -> SocketAddr {
     let line = lines.find(|line| line.starts_with("page:")).unwrap();
-    let (_, address) = line.trim_end_matches('/').split_once("http://").unwrap();
-    address.parse().unwrap()
+    let (_, address) = line.split_once("http://").unwrap();
+    address.split_once('/').unwrap().0.parse().unwrap()
 }
 
 fn start(args: &[&str]) -> (Child, impl Iterator<Item = String> + use<>) {
@@ -95,10 +95,24 @@ fn the_scene_shows_what_it_promises_and_nothing_else() {
     assert!(step >= 296.0, "{step}");
     let errors = metrics.lines().filter(|line| line.starts_with("memwarden_training_errors_total"));
     assert!(errors.clone().count() > 0 && errors.clone().all(|line| line.ends_with(" 0")), "{metrics}");
-    seen.extend(lines);
+    for line in lines {
+        seen.push(line);
+        if seen.last().is_some_and(|line| line.contains("The scene is over")) {
+            break;
+        }
+    }
     let last = seen.last().unwrap();
     assert!(last.contains("The scene is over") && last.contains("GPU 6 does not respond"), "{seen:#?}");
     assert!(seen.iter().any(|line| line.contains("gpu 0: the finding \"")), "{seen:#?}");
+    // The node at the end of the scene stays, and does not count as one that is not sampled.
+    std::thread::sleep(Duration::from_secs(6));
+    let last = node().unwrap();
+    assert!(
+        last["sequence"].as_u64() > Some(1_200) && !last["verdict"]["sentence"].to_string().contains("stale"),
+        "{last}"
+    );
+    assert!(child.try_wait().unwrap().is_none());
+    signal(child.id(), "INT");
     assert!(child.wait().unwrap().success());
 }
 

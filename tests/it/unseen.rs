@@ -116,7 +116,55 @@ fn a_watch_too_short_for_a_verdict_is_reported_before_it_begins() {
 
 #[test]
 fn a_mistake_on_the_command_line_says_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let [csv, config] = [file("run.csv", b"t_s,bytes\n0,100\n1,200\n"), file("c.yaml", b"{}\n")];
+    let damaged = file("run.wandb", b"x,y\n");
+    let busy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let busy = busy.local_addr().unwrap().to_string();
+    let what_if = ["what-if", &csv, "--limit"];
+    let what_if = |more: &[&'static str]| [&what_if[..], more].concat();
+    let negative = what_if(&["1GiB", "--save", "-3s"]);
+    let tiny = what_if(&["12"]);
+    let no_gpus = what_if(&["1GiB", "--gpus", "0"]);
+    let never = what_if(&["1GiB", "--checkpoint-every", "0"]);
     for (args, code, part) in [
+        (&["run", "--bogus", "--", "true"][..], 2, "unexpected argument '--bogus' found"),
+        (&["gpu", "release", "--pid", "1"], 1, "--pid 1: that process is no `memwarden serve`; leave"),
+        (
+            &["drill", "--config.file", &config, "--target", "x"],
+            1,
+            "protection.targets has no target `x` in mode observe or enforce; it has none",
+        ),
+        (&["leak", "--duration", "-5"], 2, "invalid value '-5' for '--duration': it is negative"),
+        (&["leak", "--duration=-5"], 2, "'--duration <DURATION>': must be more than 0 s, as in 30s"),
+        (&negative, 2, "invalid value '-3s' for '--save': it is negative"),
+        (&tiny, 2, "'--limit <SIZE>': is less than 1 MiB; write a unit, as in 12GiB"),
+        (&no_gpus, 2, "'0' for '--gpus <N>': 0 is not in 1.."),
+        (&never, 2, "'--checkpoint-every <DURATION>': must be more than 0 s, as in 15m"),
+        (&["serve", "--set", "samplng.interval=1s"], 1, "memwarden: --set samplng.interval: unknown option"),
+        (&["serve", "--set", "=1s"], 1, "write KEY=VALUE, such as sampling.interval=5s"),
+        (&["why", "--pid", "4711"], 2, "write the pid without an option: `memwarden why 4711`"),
+        (&["why", "--last", "3"], 2, "`memwarden why --all` lists all ends"),
+        (&["fit"], 2, "`memwarden run --fit say -- CMD`"),
+        (
+            &["history", "--user", "root"],
+            2,
+            "'--user <UID>': is not the ID of a user; `id -u root` prints it",
+        ),
+        (&["compare", "a", "b"], 2, "'<BEFORE>': is not the number of a run, as `memwarden history` lists"),
+        (&["incidents", "--url", "http://node/"], 2, "name a copy of them with --folder"),
+        (&["replay", &damaged], 1, "run.wandb: no run file of W&B: it does not begin with `:W&B`"),
+        (&["demo", "--listen", &busy], 1, "--listen: cannot listen on 127.0.0.1:"),
+        (
+            &["run", "--quiet", "--no-instrument", "--termination-log", "/nonexistent/log", "--", "false"],
+            1,
+            "--termination-log: cannot write /nonexistent/log: No such file",
+        ),
         (&["run", "--bogus"][..], 2, "unexpected argument '--bogus' found"),
         (&["incidents", "--folder", "/nonexistent"], 1, "there is no folder /nonexistent"),
         (&["oom", "--url", "ftp://node/"], 1, "has a scheme other than http and https"),

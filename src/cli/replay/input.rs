@@ -87,6 +87,11 @@ fn file(path: &Path) -> anyhow::Result<RunRecord> {
         }
         return Ok(record);
     }
+    if path.extension().is_some_and(|extension| extension == "wandb") {
+        bail!(
+            "{name}: no run file of W&B: it does not begin with `:W&B`; copy it again from the folder of the run"
+        );
+    }
     let bytes = fs::read_bounded(path, LARGEST_FILE).with_context(cannot)?;
     if bytes.trim_ascii_start().starts_with(b"{") {
         let series = report::read(&bytes).with_context(|| name.clone())?;

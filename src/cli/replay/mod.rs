@@ -166,6 +166,9 @@ impl Args {
     }
 }
 
+/// The least limit: a smaller number was meant in another unit than bytes.
+const LEAST: f64 = 1_048_576.0;
+
 pub(super) fn size(text: &str) -> Result<f64, String> {
     let bytes = match text.parse::<u64>() {
         Ok(bytes) if bytes <= 1 << 53 => bytes,
@@ -173,7 +176,7 @@ pub(super) fn size(text: &str) -> Result<f64, String> {
         Err(_) => config::size(text)?.get(),
     };
     let bytes = real(bytes);
-    if bytes > 0.0 { Ok(bytes) } else { Err("a limit is more than nothing".to_owned()) }
+    if bytes >= LEAST { Ok(bytes) } else { Err("is less than 1 MiB; write a unit, as in 12GiB".to_owned()) }
 }
 
 pub(super) fn duration(text: &str) -> Result<f64, String> {
@@ -181,7 +184,7 @@ pub(super) fn duration(text: &str) -> Result<f64, String> {
         Ok(seconds) => f64::from(seconds),
         Err(_) => config::duration(text)?.as_secs_f64(),
     };
-    if seconds > 0.0 { Ok(seconds) } else { Err("a horizon is more than nothing".to_owned()) }
+    if seconds > 0.0 { Ok(seconds) } else { Err("must be more than 0 s, as in 15m".to_owned()) }
 }
 
 /// A time ago, which may be none.

@@ -192,7 +192,10 @@ pub(in crate::cli) fn load(
 /// What `--set KEY=VALUE` overrides.
 pub(in crate::cli) fn set_options(set: &[String]) -> anyhow::Result<Vec<Override>> {
     let option = |text: &String| {
-        let (key, value) = text.split_once('=').with_context(|| format!("--set {text}: write KEY=VALUE"))?;
+        let (key, value) = text
+            .split_once('=')
+            .filter(|(key, _)| !key.is_empty())
+            .with_context(|| format!("--set {text}: write KEY=VALUE, such as sampling.interval=5s"))?;
         Ok(Override::new(&format!("--set {key}"), key, vec![value.to_owned()]))
     };
     set.iter().map(option).collect()
@@ -205,7 +208,7 @@ pub(in crate::cli) fn seconds(text: &str) -> Result<f64, String> {
         _ => config::duration(text)?.as_secs_f64(),
     };
     match seconds {
-        seconds if seconds <= 0.0 => Err("must be more than nothing".to_owned()),
+        seconds if seconds <= 0.0 => Err("must be more than 0 s, as in 30s".to_owned()),
         seconds if seconds > 31_536_000.0 => Err("must be at most a year".to_owned()),
         seconds => Ok(seconds),
     }

@@ -25,7 +25,7 @@ pub(super) fn tell(end: &End, termination_log: Option<&Path>) {
         let cut = text.char_indices().map(|(at, _)| at).take_while(|at| *at < LONGEST).last().unwrap_or(0);
         let short = if text.len() <= LONGEST { &text[..] } else { &text[..cut] };
         // Kubernetes creates it; what the command wrote there stays.
-        report(path, user_files::append(path, format!("{short}\n").as_bytes()));
+        report("--termination-log", path, user_files::append(path, format!("{short}\n").as_bytes()));
     }
     if let Some(path) = std::env::var_os(ERROR_FILE).filter(|path| !path.is_empty()) {
         let path = Path::new(&path);
@@ -37,13 +37,14 @@ pub(super) fn tell(end: &End, termination_log: Option<&Path>) {
         let extend = |known: Option<Vec<u8>>| {
             user_files::put(path, extended(known.as_deref(), &text, end).to_string().as_bytes())
         };
-        report(path, known.and_then(extend));
+        report(ERROR_FILE, path, known.and_then(extend));
     }
 }
 
-fn report(path: &Path, written: std::io::Result<()>) {
+/// `name` is that of the option or the variable that names the file.
+fn report(name: &str, path: &Path, written: std::io::Result<()>) {
     if let Err(error) = written {
-        out::note(&format!("memwarden: cannot write {}: {error}\n", printable::path(path)));
+        out::note(&format!("memwarden: {name}: cannot write {}: {error}\n", printable::path(path)));
     }
 }
 

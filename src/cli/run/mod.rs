@@ -129,7 +129,8 @@ impl Args {
     /// What is taken for the command, and begins as an option.
     fn unknown_option(&self) -> Option<String> {
         let first = self.command.first().map(|first| first.to_string_lossy())?;
-        let is_option = first.starts_with('-') && !std::env::args_os().any(|argument| argument == "--");
+        let before = std::env::args_os().rev().nth(self.command.len());
+        let is_option = first.starts_with('-') && before.is_none_or(|argument| argument != "--");
         is_option.then(|| printable::escaped(&first).into_owned())
     }
 

@@ -21,8 +21,7 @@ use crate::simulate::what_if::{Assumed, Outcome, Policy, for_99_percent, least_l
 /// Grows when a key changes its meaning or disappears.
 const SCHEMA_VERSION: u32 = 1;
 
-/// Play recorded runs against memory limits and policies: who would have been asked for a checkpoint, terminated or killed, when,
-/// and what would have been lost.
+/// Play recorded runs against memory limits and policies: who would have been killed, and what would have been lost.
 ///
 /// FILE is one that `memwarden replay` reads; each of its series is one run, which has the limit for itself unless --together
 /// is given: --limit for memory of the host, --gpu-limit for memory of a GPU. The policy memwarden is the code of the daemon: --policy memwarden is that of `memwarden run --guard`,
@@ -67,7 +66,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = replay::duration)]
     checkpoint_every: Option<f64>,
     /// Number of GPUs of each run, for the GPU hours that are lost.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     gpus: Option<u32>,
     #[command(flatten)]
     output: Output<Format>,

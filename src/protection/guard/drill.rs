@@ -69,7 +69,7 @@ pub struct DrilledStep {
 #[derive(Debug, thiserror::Error)]
 pub enum DrillError {
     /// Protection has no such target.
-    #[error("no target `{name}` is in mode observe or enforce; targets: {known}")]
+    #[error("protection.targets has no target `{name}` in mode observe or enforce; it has {known}")]
     Target {
         /// The name that was asked for.
         name: String,
@@ -99,9 +99,10 @@ pub fn walk(
 ) -> Result<(Target, Drill), DrillError> {
     let known: Vec<&str> = protection.targets.iter().map(|target| target.name.as_str()).collect();
     let target = protection.targets.iter().find(|target| target.name.as_str() == name);
-    let target = target
-        .cloned()
-        .ok_or_else(|| DrillError::Target { name: name.to_owned(), known: known.join(", ") })?;
+    let target = target.cloned().ok_or_else(|| {
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        DrillError::Target { name: name.to_owned(), known }
+    })?;
     let roots = Arc::clone(&context.roots);
     let exempt = executor::exempt(&roots.proc, &[]).map_err(DrillError::Own)?;
     let registries = Registries { sources: SOURCES, analyzers: &[] };

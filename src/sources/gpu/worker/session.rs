@@ -81,8 +81,12 @@ fn start(options: &Options) -> Result<&'static Nvml, (String, NvmlError)> {
         match call("nvmlInit_v2", || Nvml::builder().lib_path(path.as_os_str()).init()) {
             Ok(nvml) => return Ok(Box::leak(Box::new(nvml))),
             Err(error) => {
-                let why = format!("cannot initialize NVML from {}: {error}", path.display());
-                let absent = matches!(error, NvmlError::LibloadingError(_));
+                // The error of the loader names what is missing; that of the wrapper does not.
+                let (absent, cause) = match &error {
+                    NvmlError::LibloadingError(cause) => (true, cause.to_string()),
+                    other => (false, other.to_string()),
+                };
+                let why = format!("cannot initialize NVML from {}: {cause}", path.display());
                 if !absent {
                     return Err((why, error));
                 }
