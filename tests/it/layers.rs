@@ -236,7 +236,6 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
             "host/subordinate.rs",
             "host/child.rs",
             "host/connection.rs",
-            "protection/enforce/exits/mod.rs",
             "protection/enforce/executor/group.rs",
             "protection/enforce/executor/exempt.rs",
             "protection/enforce/executor/process_status.rs",

@@ -1,12 +1,11 @@
 //! The only code that signals, kills, freezes or starts a hook, and what it reads for that.
 //!
 //! [`executor`] carries out steps and checks each process immediately before; [`hooks`] start commands outside the
-//! job's cgroup; [`webhook`] calls web services; [`ask_run`] asks other nodes; [`exits`] detects how watched processes ended; [`levels`] and
+//! job's cgroup; [`webhook`] calls web services; [`ask_run`] asks other nodes; [`levels`] and
 //! [`process_meter`] read the memory left that decisions are based on.
 
 pub mod ask_run;
 pub mod executor;
-pub mod exits;
 pub mod hooks;
 pub mod levels;
 pub mod process_meter;

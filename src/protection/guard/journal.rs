@@ -179,12 +179,9 @@ impl Journal for GuardJournal {
     }
 
     fn after(&mut self, at: Timestamp, moved: &JobTransition, completed: &CompletedStep<'_>) {
-        let kills = matches!(completed.step.work, Work::KillGroup { .. } | Work::KillTree { .. });
-        let ends = kills
-            || matches!(completed.step.work, Work::Signal { signal, .. } if signal == SignalNumber::TERM);
-        if kills && moved.mode == Mode::Enforce {
-            self.memory.killed(at, completed.touched);
-        }
+        let work = &completed.step.work;
+        let ends =
+            work.kills() || matches!(work, Work::Signal { signal, .. } if *signal == SignalNumber::TERM);
         // The sampler holds the lock for a moment only.
         if ends
             && moved.mode == Mode::Enforce

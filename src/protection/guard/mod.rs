@@ -48,7 +48,7 @@ use super::enforce::hooks::Hooks;
 use super::enforce::levels::HostMeter;
 use super::enforce::webhook::Webhooks;
 use super::options::target::Target;
-use super::record::{Records, SharedExits};
+use super::record::{Records, SharedJobPids};
 use super::status::{self, Names, Report};
 use super::types::run_request::Peers;
 use super::types::scope::Exempt;
@@ -130,7 +130,7 @@ impl Reporter for GuardState {
 #[derive(Debug)]
 pub struct Feed {
     input_builder: InputBuilder,
-    exits: SharedExits,
+    job_pids: SharedJobPids,
     unhelped: Unhelped,
     shared: Arc<GuardState>,
 }
@@ -150,7 +150,7 @@ impl Feed {
             let jobs = facts.slots.iter().flatten();
             let targets = &self.shared.targets;
             let watched = jobs.map(|slot| (&targets[slot.target].name, slot.user, &*slot.roster.largest));
-            lock(&self.exits).watch(watched);
+            lock(&self.job_pids).record(at, watched);
             self.shared.mailbox.give(Box::new(facts), GuardInput::keep);
         }
     }
@@ -288,7 +288,12 @@ impl Guard {
         watch.recall(&ends);
         Ok(Some((
             watch,
-            Feed { input_builder, exits: Arc::clone(&records.exits), unhelped: Unhelped::default(), shared },
+            Feed {
+                input_builder,
+                job_pids: Arc::clone(&records.job_pids),
+                unhelped: Unhelped::default(),
+                shared,
+            },
         )))
     }
 

@@ -1,4 +1,4 @@
-//! Actions of protection that outlast a restart: checkpoint requests, terminated jobs, killed processes.
+//! Actions of protection that outlast a restart: checkpoint requests and terminated jobs.
 //!
 //! Each is a line of a file in the state directory. Another thread writes it into the page cache, which outlasts
 //! this process, without fsync, so that no thread waits for a disk: the guard waits for it for at most 50 ms before
@@ -24,16 +24,13 @@ use crate::model::label::Label;
 use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 use crate::protection::plan::victim::Roster;
-use crate::protection::types::step::Touched;
 
 /// The window of the rate limits.
 const END_RETENTION: Duration = Duration::from_secs(3600);
 /// The longest time between two requests that can be configured.
 const PROCESS_RETENTION: Duration = Duration::from_secs(24 * 3600);
-/// Capacity of the queue: the processes of one kill are 128 messages.
+/// Capacity of the queue.
 const QUEUE: usize = 256;
-/// Processes per message.
-const MESSAGE_PROCESSES: usize = 32;
 /// Time limit for the line of a checkpoint request: waking a thread, and a write into the page cache.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(50);
 /// Maximum size of the file that is read, in bytes.
@@ -60,8 +57,6 @@ enum Fact {
     Asked(Vec<(u32, u64)>),
     /// A job is about to be terminated.
     Ended { target: String, user: Option<u32> },
-    /// Processes were killed.
-    Killed(Vec<(u32, u64)>),
 }
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -75,17 +70,14 @@ struct Line {
 
 /// A message of the guard. Contains no allocation of its own.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "a box would be allocated during a kill")]
 enum Message {
     Asked(Timestamp, Arc<Roster>),
     Ended(Timestamp, Label, Option<u32>),
-    Killed(Timestamp, [ProcessKey; MESSAGE_PROCESSES], usize),
 }
 
 #[derive(Debug, Default)]
 struct KnownActions {
     asked: HashMap<ProcessKey, Timestamp>,
-    killed: HashMap<ProcessKey, Timestamp>,
     ended: Vec<End>,
 }
 
@@ -110,11 +102,6 @@ impl Remembered {
     pub fn asked<'k>(&self, keys: impl Iterator<Item = &'k ProcessKey>) -> Option<Timestamp> {
         let known = self.known();
         keys.filter_map(|key| known.asked.get(key).copied()).max_by_key(|at| at.monotonic())
-    }
-
-    /// Whether protection killed this process.
-    pub fn killed(&self, key: ProcessKey) -> bool {
-        self.known().killed.contains_key(&key)
     }
 
     /// Terminations within the last hour, oldest first.
@@ -160,16 +147,6 @@ impl Memory {
     /// Records that a job is about to be terminated, for the rate limits. Does not block.
     pub fn ended(&self, at: Timestamp, target: &Label, user: Option<u32>) {
         self.send(Message::Ended(at, target.clone(), user));
-    }
-
-    /// Records killed processes. Does not block.
-    pub fn killed(&self, at: Timestamp, touched: &[Touched]) {
-        let mut keys = [ProcessKey { pid: 0, start: 0 }; MESSAGE_PROCESSES];
-        for chunk in touched.chunks(MESSAGE_PROCESSES) {
-            let killed = chunk.iter().filter(|touched| touched.errno == 0);
-            let count = killed.zip(&mut keys).map(|(touched, key)| *key = touched.key).count();
-            self.send(Message::Killed(at, keys, count));
-        }
     }
 
     /// Sends a message; returns the number of messages sent so far. A message without room in the queue is lost: the
@@ -378,9 +355,6 @@ fn fact(word: &Message) -> (Timestamp, Fact) {
         Message::Ended(at, target, user) => {
             (*at, Fact::Ended { target: target.as_str().to_owned(), user: *user })
         }
-        Message::Killed(at, keys, count) => {
-            (*at, Fact::Killed(keys.iter().take(*count).map(|key| pair(*key)).collect()))
-        }
     }
 }
 
@@ -431,7 +405,7 @@ impl KnownActions {
             match &line.fact {
                 // Processes do not outlast a boot; the rate limits do.
                 Fact::Ended { .. } if line.boot != boot && old => {}
-                Fact::Asked(_) | Fact::Killed(_) if line.boot != boot => {}
+                Fact::Asked(_) if line.boot != boot => {}
                 fact => self.take(line.at(boot, now), fact),
             }
         }
@@ -439,21 +413,15 @@ impl KnownActions {
     }
 
     fn take(&mut self, at: Timestamp, fact: &Fact) {
-        let keys = |pairs: &[(u32, u64)]| {
-            let key = |(pid, start): &(u32, u64)| (ProcessKey { pid: *pid, start: *start }, at);
-            pairs.iter().map(key).collect::<Vec<_>>()
-        };
+        let key = |(pid, start): &(u32, u64)| (ProcessKey { pid: *pid, start: *start }, at);
         match fact {
-            Fact::Asked(pairs) => self.asked.extend(keys(pairs)),
-            Fact::Killed(pairs) => self.killed.extend(keys(pairs)),
+            Fact::Asked(pairs) => self.asked.extend(pairs.iter().map(key)),
             Fact::Ended { target, user } => self.ended.push(End { target: target.clone(), user: *user, at }),
         }
     }
 
     fn forget_old(&mut self, now: Timestamp) {
         self.asked.retain(|_, at| now.since(*at) < PROCESS_RETENTION);
-        // A killed process may take long to end.
-        self.killed.retain(|_, at| now.since(*at) < PROCESS_RETENTION);
         self.ended.retain(|end| now.since(end.at) < END_RETENTION);
     }
 
@@ -464,7 +432,6 @@ impl KnownActions {
             self.ended.iter().map(|end| (end.at, Fact::Ended { target: end.target.clone(), user: end.user })),
         );
         facts.extend(together(&self.asked).map(|(at, pairs)| (at, Fact::Asked(pairs))));
-        facts.extend(together(&self.killed).map(|(at, pairs)| (at, Fact::Killed(pairs))));
         facts.sort_by_key(|(at, _)| at.monotonic());
         let mut text = Vec::new();
         for (at, fact) in facts {

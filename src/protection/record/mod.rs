@@ -1,11 +1,12 @@
 //! The records of protection: the audit log, and a folder per incident.
 //!
 //! [`ledger`] takes the guard's records without blocking; `recorder` writes incident folders on another thread;
-//! `oom_kills` detects kills by the kernel's OOM killer, so that they have records too.
+//! `oom_kills` and `killed` make records of processes that the kernel, or another program, killed.
 
 pub mod audit;
 mod circumstances;
 pub mod flight;
+mod killed;
 pub mod ledger;
 mod memory;
 mod oom_kills;
@@ -25,15 +26,16 @@ use std::time::Duration;
 use self::audit::{AuditLog, LogPath};
 use self::circumstances::circumstances;
 use self::flight::Flight;
+use self::killed::KilledJobs;
+pub use self::killed::SharedJobPids;
 use self::ledger::Ledger;
 use self::memory::MemoryThread;
 pub use self::memory::{End, Memory, Remembered};
-use self::oom_kills::{KilledProcesses, OomKills};
+use self::oom_kills::OomKills;
 use self::record_step::RecordExecutor;
 pub use self::recorder::{Recorder, Status};
 use self::store::Store;
 use super::enforce::executor::BackgroundExecutor;
-use super::enforce::exits::ProcessExits;
 use crate::config::Config;
 use crate::engine::Frames;
 use crate::events::{Events, RecordsState};
@@ -73,9 +75,6 @@ pub type SharedFlight = Arc<Mutex<Flight>>;
 /// The newest frame and the one before it, the newest last.
 pub(super) type SharedFrames = Arc<Mutex<Vec<Arc<Frame>>>>;
 
-/// The watched processes, and how they end.
-pub type SharedExits = Arc<Mutex<ProcessExits>>;
-
 /// All records.
 #[derive(Debug)]
 pub struct Records {
@@ -87,8 +86,8 @@ pub struct Records {
     /// The incident folders; absent where incidents are kept in memory only.
     pub store: Option<Store>,
     events: Arc<Events>,
-    /// The watched processes.
-    pub exits: SharedExits,
+    /// The jobs of processes.
+    pub job_pids: SharedJobPids,
     passwd: PathBuf,
     archive: MemoryThread,
     hold: Hold,
@@ -262,13 +261,8 @@ impl Records {
         let frames = SharedFrames::default();
         let proc = config.paths.proc.clone();
         let (read, known) = (Arc::clone(&flight), Arc::clone(&frames));
-        let written = Recorder::start(store.clone(), audit.clone(), proc.clone(), read, known, trouble);
+        let written = Recorder::start(store.clone(), audit.clone(), proc, read, known, trouble);
         let recorder = Arc::new(written?);
-        if !ProcessExits::supported() {
-            tracing::info!(
-                "Cannot detect watched processes that were killed: this requires Linux 6.15 or later."
-            );
-        }
         let records = Self {
             audit,
             recorder,
@@ -276,7 +270,7 @@ impl Records {
             frames,
             store,
             events,
-            exits: Arc::new(Mutex::new(ProcessExits::new(proc))),
+            job_pids: SharedJobPids::default(),
             passwd: config.paths.passwd.clone(),
             archive,
             hold,
@@ -360,8 +354,8 @@ impl Records {
 
     /// What reads OOM kills and the host's memory from frames.
     pub fn follower(self: &Arc<Self>) -> Follower {
-        let (oom_kills, kills) = (OomKills::new(&self.passwd), KilledProcesses::default());
-        Follower { records: Arc::clone(self), oom_kills, kills, remembered: self.archive.known() }
+        let (oom_kills, killed) = (OomKills::new(&self.passwd), KilledJobs::default());
+        Follower { records: Arc::clone(self), oom_kills, killed }
     }
 
     /// Follows every frame, until there are no more.
@@ -379,8 +373,7 @@ impl Records {
 pub struct Follower {
     records: Arc<Records>,
     oom_kills: OomKills,
-    kills: KilledProcesses,
-    remembered: Remembered,
+    killed: KilledJobs,
 }
 
 impl Follower {
@@ -411,10 +404,7 @@ impl Follower {
             incident.circumstances = circumstances(&known, &oom_kills::about(&incident));
             records.recorder.record(incident);
         }
-        // After the OOM kills, whose records have more details.
-        let exits = lock(&records.exits).poll();
-        for incident in self.kills.look(&known, exits, |key| self.remembered.killed(key)) {
-            records.recorder.record(incident);
-        }
+        let killed = self.killed.record(frame, &lock(&records.job_pids));
+        killed.into_iter().for_each(|incident| records.recorder.record(incident));
     }
 }

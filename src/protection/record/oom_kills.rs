@@ -1,31 +1,22 @@
-//! Incidents of the kernel's OOM killer, and of watched processes that were terminated by `SIGKILL`.
-//!
-//! The sender of the signal is unknown: the kernel does not report it.
+//! Incidents of the kernel's OOM killer.
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::sync::LazyLock;
 
 use serde_json::{Map, json};
 
-use super::circumstances::{About, circumstances};
+use super::circumstances::About;
 use crate::host::cgroup_path::{self, Place};
 use crate::host::subordinate::Subordinates;
 use crate::model::facts::{OomScope, OomVictim, RESIDENT_KINDS};
 use crate::model::frame::Frame;
-use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
-use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Unit as _, real};
 use crate::plot::{TimeAxis, moment};
-use crate::protection::enforce::exits::ProcessExit;
 use crate::protection::policy::Resource;
 use crate::protection::types::incident::{Cause, Incident, SCHEMA, Sample, name};
 use crate::sources::{kmsg, memory};
-
-/// The fact with a victim's pid.
-pub(super) const VICTIM: &str = "victim_pid";
 
 /// The number of OOM kills so far.
 #[derive(Debug)]
@@ -151,7 +142,7 @@ pub(super) fn about(kill: &Incident) -> About {
     let limit = Some(fact("victim_limit_cgroup")).filter(|path| !path.is_empty());
     About {
         workload: fact("victim_workload").into(),
-        pids: fact(VICTIM).split_whitespace().map(Label::from).collect(),
+        pids: fact("victim_pid").split_whitespace().map(Label::from).collect(),
         cgroup: limit.unwrap_or_else(|| fact("victim_cgroup")).into(),
         resource: match fact("victim_scope") {
             "cgroup" => Some(Resource::Cgroup),
@@ -203,7 +194,7 @@ pub(super) fn add_kill(record: &mut Incident, kill: &Incident) -> bool {
     let number = |incident: &Incident| incident.facts.get("kills").and_then(|kills| kills.as_f64());
     let kills = number(record).unwrap_or(1.0) + number(kill).unwrap_or(1.0);
     record.facts.insert("kills".to_owned(), json!(kills));
-    for fact in ["victim_comm", VICTIM, "victim_cgroup"] {
+    for fact in ["victim_comm", "victim_pid", "victim_cgroup"] {
         let last = kill.facts.get(fact).map(|value| (format!("last_{fact}"), value.clone()));
         record.facts.extend(last);
     }
@@ -214,89 +205,12 @@ pub(super) fn add_kill(record: &mut Incident, kill: &Incident) -> bool {
     true
 }
 
-/// Watched processes that were terminated by `SIGKILL`, reported once per job.
-#[derive(Debug, Default)]
-pub(super) struct KilledProcesses {
-    /// Processes whose sender may still become known: protection records a kill after it, and so does the kernel. Each
-    /// with the frames of when its end was seen; in later ones it is missing.
-    waiting: Vec<(Vec<Arc<Frame>>, ProcessExit)>,
-    /// When an incident of each target and user was last reported.
-    reported: BTreeMap<(Label, Option<u32>), Timestamp>,
-}
-
-impl KilledProcesses {
-    /// The incidents of killed processes, one per target and user, and none where there has just been one. Processes
-    /// that were killed by protection have been recorded by it. `frames` are the newest, the last of them last.
-    pub(super) fn look(
-        &mut self,
-        frames: &[Arc<Frame>],
-        exits: Vec<ProcessExit>,
-        sent_by_protection: impl Fn(ProcessKey) -> bool,
-    ) -> Vec<Incident> {
-        /// Many times the time from a kill to its line in the audit log.
-        const SENDER_TIMEOUT: Duration = Duration::from_secs(2);
-        /// Time that a job with many processes takes to end after the first one.
-        const REPORT_INTERVAL: Duration = Duration::from_secs(30);
-        /// `SIGKILL`.
-        const KILL: i32 = 9;
-        let Some(frame) = frames.last() else { return Vec::new() };
-        self.reported.retain(|_, reported| frame.at.since(*reported) < REPORT_INTERVAL);
-        let by_kill = exits.into_iter().filter(|exit| exit.signal == Some(KILL));
-        self.waiting.extend(by_kill.map(|exit| (frames.to_vec(), exit)));
-        let is_settled = |frames: &[Arc<Frame>]| {
-            frames.last().is_none_or(|seen| frame.at.since(seen.at) >= SENDER_TIMEOUT)
-        };
-        let settled: Vec<_> = self.waiting.extract_if(.., |(frames, _)| is_settled(frames)).collect();
-        let mut killed: BTreeMap<_, (&[Arc<Frame>], Vec<u32>)> = BTreeMap::new();
-        for (frames, exit) in settled.iter().filter(|(_, exit)| !sent_by_protection(exit.key)) {
-            killed.entry(&exit.owner).or_insert_with(|| (frames, Vec::new())).1.push(exit.key.pid);
-        }
-        let mut incidents = Vec::new();
-        for (owner, (frames, pids)) in killed {
-            tracing::warn!(
-                target_name = owner.0.as_str(),
-                ?pids,
-                "Watched processes were terminated by SIGKILL that protection did not send."
-            );
-            if self.reported.insert(owner.clone(), frame.at).is_none() {
-                let mut incident = killed_of(frame, owner, &pids);
-                incident.circumstances = circumstances(frames, &about(&incident));
-                incidents.push(incident);
-            }
-        }
-        incidents
-    }
-}
-
-fn killed_of(frame: &Frame, (target, user): &(Label, Option<u32>), pids: &[u32]) -> Incident {
-    let unix = frame.at.unix().as_secs_f64();
-    let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
-    let who = match &*pids {
-        [pid] => format!("Process {pid} of {target} was"),
-        many => format!("{} processes of {target} were", many.len()),
-    };
-    let facts = [(VICTIM.to_owned(), json!(pids.join(" "))), ("signal".to_owned(), json!(9))];
-    Incident {
-        schema: SCHEMA.to_owned(),
-        id: name(frame.at, &format!("{target}-{}", pids[0])),
-        cause: Cause::Killed,
-        user: *user,
-        target: target.as_str().to_owned(),
-        began_unix_seconds: unix,
-        ended_unix_seconds: Some(unix),
-        summary: format!("{who} terminated by SIGKILL; the sender is unknown."),
-        facts: facts.into_iter().collect(),
-        ..Incident::default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::point::Batch;
     use crate::model::time::Timestamp;
-    use crate::model::units::{Count, Flag};
-    use crate::sources::training;
+    use crate::model::units::Count;
 
     fn frame(second: u64, kills: Option<u64>) -> Frame {
         let mut out = Batch::default();
@@ -330,10 +244,6 @@ mod tests {
             resident: [Some(Bytes::new(2 << 30)), None, None],
             ..OomVictim::default()
         }
-    }
-
-    fn frames(second: u64) -> [Arc<Frame>; 1] {
-        [Arc::new(frame(second, None))]
     }
 
     #[test]
@@ -387,70 +297,6 @@ mod tests {
         ];
         let kept: std::collections::BTreeSet<String> = of_people.into_iter().map(lasting).collect();
         assert_eq!(kept.len(), of_people.len());
-    }
-
-    #[test]
-    fn what_sigkill_ends_together_is_one_incident() {
-        let exit = |pid, signal| ProcessExit {
-            key: crate::model::ids::ProcessKey { pid, start: 1 },
-            owner: ("job".into(), Some(7)),
-            signal,
-        };
-        let mut kills = KilledProcesses::default();
-        let mut look = |second, exits: &[ProcessExit]| kills.look(&frames(second), exits.to_vec(), |_| false);
-        assert_eq!(look(7, &[exit(5, None), exit(6, Some(15))]), []);
-        assert_eq!(look(7, &[exit(5, Some(9)), exit(6, Some(9)), exit(7, Some(15))]), []);
-        let reported = look(9, &[]);
-        let [incident] = &reported[..] else { panic!("{reported:?}") };
-        assert_eq!((incident.id.as_str(), incident.cause), ("19700101T000009.000Z-job-5", Cause::Killed));
-        assert_eq!(incident.facts[VICTIM], json!("5 6"));
-        assert_eq!(incident.summary, "2 processes of job were terminated by SIGKILL; the sender is unknown.");
-        assert_eq!(look(10, &[exit(8, Some(9))]), []);
-        assert_eq!(look(12, &[]), []);
-        assert_eq!(look(60, &[exit(9, Some(9))]), []);
-        assert_eq!(look(62, &[]).len(), 1);
-    }
-
-    #[test]
-    fn a_kill_by_protection_is_no_incident_though_its_kernel_line_comes_late() {
-        let key = |pid| ProcessKey { pid, start: 1 };
-        let exit = |pid| ProcessExit { key: key(pid), owner: ("job".into(), Some(7)), signal: Some(9) };
-        let mut kills = KilledProcesses::default();
-        // The death is seen before protection has said that it killed.
-        assert_eq!(kills.look(&frames(9), vec![exit(5), exit(6)], |_| false), []);
-        assert_eq!(kills.look(&frames(10), vec![], |_| false), []);
-        let reported = kills.look(&frames(11), vec![], |killed| killed == key(5));
-        let [incident] = &reported[..] else { panic!("{reported:?}") };
-        assert_eq!(incident.summary, "Process 6 of job was terminated by SIGKILL; the sender is unknown.");
-        // Also long after its incident is over.
-        assert_eq!(kills.look(&frames(900), vec![exit(5)], |killed| killed == key(5)), []);
-        assert_eq!(kills.look(&frames(902), vec![], |killed| killed == key(5)), []);
-    }
-
-    #[test]
-    fn a_job_ended_by_sigkill_is_described_as_it_was() {
-        let mut out = Batch::default();
-        let info = &training::metrics::INFO;
-        let values = |name: &&str| match *name {
-            "workload" => "train".into(),
-            "run" => "alpha".into(),
-            "pid" => "6".into(),
-            _ => Label::default(),
-        };
-        out.put(info, &info.desc.labels.iter().map(values).collect::<Vec<_>>(), Flag(true));
-        let with_job = Arc::new(Frame { families: out.seal().0, ..frame(1, None) });
-        let exit = |pid| ProcessExit {
-            key: ProcessKey { pid, start: 1 },
-            owner: ("job".into(), Some(7)),
-            signal: Some(9),
-        };
-        let mut kills = KilledProcesses::default();
-        let [gone] = frames(2);
-        // The process of the rank is not the first that ends.
-        assert_eq!(kills.look(&[with_job, gone], vec![exit(5), exit(6)], |_| false), []);
-        assert_eq!(kills.look(&frames(3), vec![], |_| false), []);
-        let reported = kills.look(&frames(4), vec![], |_| false);
-        assert_eq!(reported[0].circumstances.run.as_deref(), Some("alpha"));
     }
 
     #[test]

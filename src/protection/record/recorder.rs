@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::audit::AuditLog;
 use super::circumstances::{About, circumstances};
 use super::ledger::{Id, LoggedTransition};
-use super::oom_kills::{VICTIM, add_kill};
+use super::oom_kills::add_kill;
 use super::report::{chart, csv, of_incident, report};
 use super::retention::KeptRecords;
 use super::store::{self, Store};
@@ -39,8 +39,6 @@ pub(super) const QUEUE: usize = 64;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(150);
 /// Maximum size of the lines of one incident in bytes.
 const LINES: usize = 4 << 20;
-/// Maximum number of remembered OOM victims.
-const VICTIMS: usize = 64;
 /// Size of the chart in pixels.
 const WIDTH: u32 = 1200;
 const HEIGHT: u32 = 600;
@@ -115,7 +113,6 @@ impl Recorder {
             host: sysinfo::System::host_name().unwrap_or_default(),
             open: Vec::new(),
             kept: KeptRecords::default(),
-            victims: Vec::new(),
             status: Arc::clone(&status),
         };
         task::start("incidents", writer)?;
@@ -195,8 +192,6 @@ struct Writer {
     host: String,
     open: Vec<Open>,
     kept: KeptRecords,
-    /// The pids that the OOM killer killed, the newest last.
-    victims: Vec<String>,
     status: Arc<Mutex<Status>>,
 }
 
@@ -260,23 +255,14 @@ impl Task for Writer {
 }
 
 impl Writer {
-    /// Whether a killed process belongs to an incident that is recorded anyway: a policy's, or an OOM kill.
-    fn already_recorded(&mut self, incident: &Incident) -> bool {
-        let victim = incident.facts.get(VICTIM).and_then(|pid| pid.as_str());
-        if incident.cause != Cause::Killed {
-            self.victims.extend(victim.map(str::to_owned));
-            let old = self.victims.len().saturating_sub(VICTIMS);
-            self.victims.drain(..old);
-            return false;
-        }
-        let known = |pid: &str| self.victims.iter().any(|known| known == pid);
-        let by_kernel = victim.is_some_and(|victims| victims.split(' ').any(known));
+    /// Whether a killed process belongs to a policy's incident, which is recorded anyway.
+    fn already_recorded(&self, incident: &Incident) -> bool {
         let by_policy = |open: &Open| {
             open.closed.is_none()
                 && open.incident.target == incident.target
                 && open.incident.mode == "enforce"
         };
-        by_kernel || self.open.iter().any(by_policy)
+        incident.cause == Cause::Killed && self.open.iter().any(by_policy)
     }
 
     /// Adds an OOM kill to the record of the last one in the same cgroup; returns whether it was added.

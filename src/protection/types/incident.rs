@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use time::UtcDateTime;
 
+use crate::model::ends::End;
 use crate::model::format;
 use crate::model::label::Label;
 use crate::model::names::named;
@@ -82,7 +83,7 @@ named! {
         Policy = "policy",
         /// The kernel's OOM killer killed a process.
         KernelOom = "kernel_oom",
-        /// A watched process was terminated by `SIGKILL` from an unknown sender.
+        /// Another program ended a process of a job by `SIGKILL`.
         Killed = "killed",
     }
 }
@@ -222,6 +223,9 @@ pub struct Incident {
     pub policy: String,
     #[serde(flatten)]
     pub circumstances: Circumstances,
+    /// How the process ended that another program killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<Box<End>>,
     /// The transitions.
     pub moves: Vec<Move>,
     /// The steps.

@@ -19,10 +19,6 @@ fn roster(keys: &[ProcessKey]) -> Arc<Roster> {
     Roster::new(&people, Victims::Whole, None).into()
 }
 
-fn touched(key: ProcessKey, errno: i32) -> Touched {
-    Touched { key, uid: 0, comm: [0; 16], resident: 0, errno }
-}
-
 fn start(path: &Path, boot: &str) -> MemoryThread {
     MemoryThread::start(Some(path.to_owned()), boot.to_owned()).unwrap()
 }
@@ -51,7 +47,6 @@ fn what_was_done_is_known_to_the_next_run() {
     let mut memory = first.memory();
     memory.asked(now, &roster(&[ONE]));
     memory.ended(now, &"train".into(), Some(7));
-    memory.killed(now, &[touched(ONE, 0), touched(TWO, 1)]);
     settle(&first);
     let check = |archive: &MemoryThread, same_boot: bool| {
         let known = remembered(archive);
@@ -61,7 +56,6 @@ fn what_was_done_is_known_to_the_next_run() {
         let asked = known.asked([TWO, ONE].iter()).map(|at| at.monotonic().as_millis());
         assert_eq!(asked, same_boot.then_some(now.monotonic().as_millis()));
         assert_eq!(known.asked([TWO].iter()), None);
-        assert_eq!((known.killed(ONE), known.killed(TWO)), (same_boot, false));
         let ends = known.ends(now);
         assert_eq!(
             ends.iter().map(|end| (end.target.as_str(), end.user)).collect::<Vec<_>>(),

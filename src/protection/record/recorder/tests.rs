@@ -253,7 +253,7 @@ fn what_the_kernel_did_is_recorded_at_once() {
 }
 
 fn kill(second: u64, user: u32, cgroup: &str, pid: u32) -> Incident {
-    let facts = [("kills", 1.0.into()), (VICTIM, pid.to_string().into())];
+    let facts = [("kills", 1.0.into()), ("victim_pid", pid.to_string().into())];
     #[expect(clippy::cast_precision_loss, reason = "a small number")]
     let unix = second as f64;
     Incident {
@@ -330,7 +330,10 @@ fn repeated_kills_in_one_cgroup_are_one_record() {
         record.summary,
         "The kernel killed sh (pid 6). Kills in this cgroup until 1970-01-01 00:02:31 UTC: 51."
     );
-    assert_eq!([VICTIM, "last_victim_pid"].map(|fact| record.facts[fact].as_str()), [Some("6"), Some("8")]);
+    assert_eq!(
+        ["victim_pid", "last_victim_pid"].map(|fact| record.facts[fact].as_str()),
+        [Some("6"), Some("8")]
+    );
     assert!(!store.file(&listed[0], "processes.csv").unwrap().is_empty(), "that of the first kill");
     // An other limit was reached.
     let mut host = kill(152, 1002, "/a", 8);
@@ -341,24 +344,20 @@ fn repeated_kills_in_one_cgroup_are_one_record() {
 }
 
 #[test]
-fn an_exit_is_reported_once() {
+fn a_kill_within_an_incident_of_its_job_has_no_record_of_its_own() {
     let mut room = room(tempfile::tempdir().unwrap());
-    let job = Label::from("job");
-    let record = |id: &str, cause, target: &str, pid: &str| Incident {
+    let record = |id: &str, target: &str| Incident {
         id: id.to_owned(),
-        cause,
+        cause: Cause::Killed,
         target: target.to_owned(),
-        facts: [(VICTIM.to_owned(), pid.into())].into_iter().collect(),
         ..Incident::default()
     };
-    room.recorder.record(record("i1", Cause::KernelOom, "/a", "5"));
-    room.recorder.record(record("i2", Cause::Killed, "other", "5"));
-    room.ledger.moved(&turn(10, &job, "warn", "soft"));
-    room.recorder.record(record("i3", Cause::Killed, "job", "6"));
-    room.recorder.record(record("i4", Cause::Killed, "other", "7"));
+    room.ledger.moved(&turn(10, &"job".into(), "warn", "soft"));
+    room.recorder.record(record("i1", "job"));
+    room.recorder.record(record("i2", "other"));
     assert!(room.recorder.flush(Duration::from_secs(20)));
     let listed: Vec<String> = room.store.names().unwrap().into_iter().map(|(id, _)| id).collect();
-    assert_eq!(listed, ["19700101T000010.000Z-job", "i1", "i4"]);
+    assert_eq!(listed, ["19700101T000010.000Z-job", "i2"]);
 }
 
 #[test]
