@@ -415,7 +415,7 @@ pub fn context(paths: &Paths, checkpoints: Arc<Checkpoints>, past_runs: Arc<Past
 
 /// The incidents for HTTP; absent where they are kept in memory only.
 fn incidents(records: &Records) -> Option<Arc<dyn Incidents>> {
-    records.store.clone().map(|store| Arc::new(store) as _)
+    records.store.clone().map(|store| Arc::new(crate::report::incident::Rendered(store)) as _)
 }
 
 /// The section on protection of the configuration.

@@ -8,14 +8,16 @@ use anyhow::Context as _;
 
 use crate::app::{self, serve};
 use crate::cli::output::{Format, Output};
+use crate::cli::picture;
 use crate::model::health::Health;
 use crate::model::printable;
+use crate::node_view::ends::sentence;
 use crate::node_view::table::{Cell, Row};
-use crate::protection::record;
-use crate::protection::record::report;
+use crate::protection::record::{self, store::Store};
 use crate::protection::types::incident::{Cause, Incident};
 use crate::protection::types::incidents::{self, Entry, Incidents, RECORD};
 use crate::report::Page;
+use crate::report::incident::{Rendered, report};
 use crate::report::text::rows;
 
 /// The state folder of the systemd unit.
@@ -28,8 +30,8 @@ const ANSWERS: usize = 300;
 ///
 /// An incident is recorded when protection acts on a target, or would act in observe mode, and when the kernel's OOM
 /// killer kills a process.
-/// The folder of an incident contains a report in Markdown, all values as JSON, the last minutes as CSV and as a chart,
-/// and the list of processes. Needs no running daemon.
+/// The folder of an incident contains all values as JSON, the last minutes as CSV, and the list of processes. Needs no running
+/// daemon.
 #[derive(Debug, clap::Args)]
 #[command(
     after_long_help = "Example:\n  memwarden incidents\n  memwarden incidents 20260101T120000.000Z-train \
@@ -44,40 +46,44 @@ pub(super) struct Args {
     /// Configuration file of the daemon; without it, the default configuration.
     #[arg(long = "config.file", value_name = "FILE")]
     config_file: Option<PathBuf>,
+    /// Picture of the incident's memory to write, .svg or .png.
+    #[arg(long, value_name = "FILE", requires = "id", value_parser = picture::drawable)]
+    plot: Option<PathBuf>,
     #[command(flatten)]
     output: Output<Format>,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let store = self.store()?;
+        let store = Rendered(self.store()?);
         let output = &self.output;
+        if let Some((id, plot)) = self.id.as_ref().zip(self.plot.as_ref()) {
+            picture::chart(&store.chart(id)?, plot)?;
+        }
         match (&self.id, output.format()) {
-            (None, Format::Json) => {
-                output.json(&String::from_utf8_lossy(&incidents::json(Some(&*store))?))?
-            }
-            (None, Format::Text) => output.colored(&list(&*store, output.page())?)?,
-            (Some(id), Format::Json) => output.json(&String::from_utf8_lossy(&read(&*store, id)?))?,
+            (None, Format::Json) => output.json(&String::from_utf8_lossy(&incidents::json(Some(&store))?))?,
+            (None, Format::Text) => output.colored(&list(&store, output.page())?)?,
+            (Some(id), Format::Json) => output.json(&String::from_utf8_lossy(&read(&store, id)?))?,
             (Some(id), Format::Text) => {
-                let record: Incident = serde_json::from_slice(&read(&*store, id)?)
+                let record: Incident = serde_json::from_slice(&read(&store, id)?)
                     .with_context(|| format!("the record of {id} is damaged"))?;
                 let folder = printable::path(&store.folder().join(id));
-                output.text(&format!("{}\nFolder: {folder}\n", report::report(&record)))?;
+                output.text(&format!("{}\nFolder: {folder}\n", report(&record)))?;
             }
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn store(&self) -> anyhow::Result<Box<dyn Incidents>> {
+    fn store(&self) -> anyhow::Result<Store> {
         if let Some(folder) = &self.folder {
             if !folder.is_dir() {
                 anyhow::bail!("there is no folder {}", printable::path(folder));
             }
-            return Ok(record::incidents(folder.clone()));
+            return Ok(Store::new(folder.clone()));
         }
         let options = serve::Options { file: self.config_file.clone(), overrides: Vec::new() };
         let config = app::serve::load(&options).context("the configuration cannot be read")?;
-        Ok(Box::new(record::store(&record::folder(&config).unwrap_or_else(|| PathBuf::from(STATE)))))
+        Ok(record::store(&record::folder(&config).unwrap_or_else(|| PathBuf::from(STATE))))
     }
 }
 
@@ -99,7 +105,8 @@ fn list(store: &dyn Incidents, page: Page) -> anyhow::Result<String> {
 
 fn row(entry: &Entry) -> Row {
     let cause = entry.cause.map_or("damaged", |cause| cause.label());
-    let mut summary = entry.summary.clone().unwrap_or_else(|| "the record cannot be read".to_owned());
+    let summary = entry.end.as_deref().map(sentence).or_else(|| entry.summary.clone());
+    let mut summary = summary.unwrap_or_else(|| "the record cannot be read".to_owned());
     let known = entry.circumstances.words();
     if !known.is_empty() {
         let known: Vec<String> = known.into_iter().map(|(name, text)| format!("{name} {text}")).collect();
@@ -147,8 +154,11 @@ fn requests(entry: &Entry) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protection::record::store::Store;
+    use crate::model::label::Label;
     use crate::protection::types::incident::{Circumstances, StepRecord};
+    use crate::protection::types::run_request::{RunQuery, RunRequest};
+    use crate::protection::types::rung::State;
+    use crate::protection::types::step::{Step, TargetId, Work};
     use crate::report::Paint;
     use serde_json::json;
 
@@ -157,7 +167,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::new(folder.path().to_owned());
         let text = || list(&store, Page::default()).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
-        let step = |step, output: &str| StepRecord { step, output: output.to_owned(), ..Default::default() };
+        let step = |work, output: &str| StepRecord {
+            output: output.to_owned(),
+            ..StepRecord::new(1, 0.0, Step { target: TargetId(1), stage: State::Checkpoint, work })
+        };
         let write = |steps: Vec<StepRecord>| {
             let record = Incident { summary: "It saved.".to_owned(), steps, ..Incident::default() };
             store.write(
@@ -165,7 +178,11 @@ mod tests {
                 &[(RECORD.to_owned(), serde_json::to_vec(&record).unwrap())],
             )
         };
-        let ask = json!({"do": "ask_run", "run": "alpha", "request": {"incident": "i@n1", "from": "n1"}});
+        let [incident, from] = ["i@n1", "n1"].map(str::to_owned);
+        let request = RunRequest { incident, from, ..RunRequest::default() };
+        let query =
+            RunQuery { run: "alpha".into(), slurm_job_id: Label::default(), request: request.clone() };
+        let ask = Work::AskRun(query.into());
         write(vec![step(ask.clone(), "2 nodes, asked 1, no_answer 1; n2: no_answer")]).unwrap();
         let asked = "It saved. On all nodes of the run: incident i@n1. Asked the other nodes of alpha: 2 nodes, asked 1, \
                      no_answer 1; n2: no_answer.";
@@ -174,8 +191,7 @@ mod tests {
         assert!(text().contains("Asked the other nodes of alpha; no answer is recorded."), "{}", text());
         write(vec![step(ask, &"x".repeat(5000))]).unwrap();
         assert!(text().contains("xxx...") && text().len() < 1000, "{}", text());
-        let asked = json!({"do": "run_requested", "request": {"incident": "i@n1", "from": "n1"}});
-        write(vec![step(asked, "")]).unwrap();
+        write(vec![step(Work::RunRequested { request: request.into() }, "")]).unwrap();
         assert!(text().contains("incident i@n1. Asked by n1."), "{}", text());
     }
 

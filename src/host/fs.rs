@@ -138,6 +138,14 @@ pub fn append(file: &mut File, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
+/// Appends to a file that only its owner can read, which is created where there is none.
+///
+/// # Errors
+/// As [`append`].
+pub fn append_to(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    append(&mut File::options().append(true).create(true).mode(0o600).open(path)?, bytes)
+}
+
 /// Replaces a file atomically: a reader sees the old content or the new one, also after a crash.
 ///
 /// # Errors

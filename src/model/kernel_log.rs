@@ -55,7 +55,7 @@ pub enum KernelReport {
 }
 
 /// A process that the kernel's OOM killer killed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct OomVictim {
     /// Absent where the line is cut before it.
     pub pid: Option<u32>,

@@ -10,6 +10,7 @@ mod curve;
 mod ends;
 mod focus;
 mod fragmentation;
+pub mod incident;
 pub mod job_summary;
 mod leak;
 mod oom;

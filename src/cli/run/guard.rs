@@ -66,10 +66,12 @@ impl Guarded {
             let _ = folder.parent().map_or(Ok(()), std::fs::remove_dir);
         }
         for incident in incidents {
-            let report = folder.join("incidents").join(&incident.id).join("report.md");
             let summary = incident.summary.as_deref().unwrap_or("The record is damaged.");
             let summary = printable::escaped(summary);
-            out::note(&format!("memwarden: protection: {summary} Record: {}\n", printable::path(&report)));
+            let (folder, id) = (printable::path(&folder.join("incidents")), &incident.id);
+            out::note(&format!(
+                "memwarden: protection: {summary} Report: memwarden incidents --folder {folder} {id}\n"
+            ));
         }
     }
 }

@@ -12,11 +12,11 @@ use crate::model::time::Timestamp;
 use crate::model::units::Unit as _;
 use crate::protection::options::target::Target;
 use crate::protection::plan::victim::Roster;
-use crate::protection::policy::{self, ByResource, Conditions, Mode, Observed, Reason, Resource, Transition};
+use crate::protection::policy::{self, Conditions, Mode, Observed, Reason, Resource, Transition};
 pub use crate::protection::record::ledger::CompletedStep;
 use crate::protection::record::ledger::{Ledger, LoggedTransition};
 use crate::protection::record::{Memory, Records, SharedFlight};
-use crate::protection::types::audit::Reading;
+use crate::protection::types::audit::{Quantity, Reading};
 use crate::protection::types::incident::{Sample, target_subjects};
 use crate::protection::types::step::{Finished, SignalNumber, Step, TargetId, Work};
 
@@ -138,7 +138,12 @@ impl Journal for GuardJournal {
         let transition = &moved.transition;
         let known = self.targets.get(moved.target).zip(self.policies.get(moved.target));
         let Some((target, policy)) = known else { return };
-        let none = Reading { what: "", value: None, threshold: None, age_seconds: None };
+        let none = Reading {
+            what: Quantity::TimeToExhaustionSeconds,
+            value: None,
+            threshold: None,
+            age_seconds: None,
+        };
         let mut readings = [none; Resource::ALL.len() + 2];
         let count = read(target, moved, &mut readings);
         let reading = transition.reason.resource().and_then(|resource| moved.observed.reading(resource));
@@ -149,8 +154,8 @@ impl Journal for GuardJournal {
             workload,
             user: moved.user,
             mode: moved.mode.label(),
-            from: transition.from.label(),
-            to: transition.to.label(),
+            from: transition.from,
+            to: transition.to,
             reason: transition.reason,
             readings: &readings[..count],
             reading: reading.map(|reading| reading.value),
@@ -257,14 +262,6 @@ fn sample(at: Timestamp, subject: &Label, reading: Option<policy::Reading>) -> S
 /// The readings that a transition is based on, for the audit log; returns their number.
 fn read(target: &Target, moved: &JobTransition, out: &mut [Reading; Resource::ALL.len() + 2]) -> usize {
     let observed = &moved.observed;
-    const WHAT: ByResource<&str> = [
-        "host_headroom_bytes",
-        "limit_headroom_bytes",
-        "gpu_headroom_bytes",
-        "allocator_headroom_bytes",
-        "numa_nodes_headroom_bytes",
-        "memory_high_headroom_bytes",
-    ];
     let mut count = 0;
     for (resource, levels) in target.limits.watched() {
         let reading = observed.reading(resource);
@@ -274,7 +271,7 @@ fn read(target: &Target, moved: &JobTransition, out: &mut [Reading; Resource::AL
             _ => levels.soft,
         };
         out[count] = Reading {
-            what: WHAT[resource.place()],
+            what: Quantity::HeadroomBytes(resource),
             value: reading.map(|reading| reading.value.headroom().value()),
             threshold: reading.map(|reading| level.of(reading.value.room.limit).value()),
             age_seconds: reading.map(|reading| reading.age.as_secs_f64()),
@@ -283,7 +280,7 @@ fn read(target: &Target, moved: &JobTransition, out: &mut [Reading; Resource::AL
     }
     if let Some(forecast) = observed.forecast {
         out[count] = Reading {
-            what: "time_to_exhaustion_seconds",
+            what: Quantity::TimeToExhaustionSeconds,
             value: forecast.value.map(|forecast| forecast.p50),
             threshold: Some(target.limits.soft_within.as_secs_f64()),
             age_seconds: Some(forecast.age.as_secs_f64()),

@@ -24,7 +24,8 @@ pub use escalation::Escalation;
 pub use flow::Flow;
 pub use gate::Gate;
 pub use limits::{Levels, Limits, SwapCounts, Trigger};
-pub use observed::{Ack, Aged, ByResource, Members, Observed, Reading, Resource};
-pub use transition::{Mode, Reason, Transition};
+pub use observed::{Ack, Aged, ByResource, Members, Observed, Reading};
+pub use transition::{Mode, Transition};
 
+pub use super::types::reason::{Reason, Resource};
 pub use super::types::rung::{Rung, State};

@@ -1,7 +1,6 @@
 //! The observations of one step: plain values, each with its age.
 
 use crate::model::checkpoint::CheckpointState;
-use crate::model::names::named;
 use std::time::Duration;
 
 use crate::model::limited_groups::LimitedGroups;
@@ -10,49 +9,11 @@ use crate::model::outlook::Tte;
 use crate::model::room::Room;
 use crate::model::time::Timestamp;
 use crate::model::units::{Amount, Bytes};
+pub use crate::protection::types::reason::Resource;
 use crate::protection::types::rung::Rung;
-
-named! {
-    /// A resource of a target that can be exhausted.
-    #[derive(serde::Serialize)]
-    #[serde(rename_all = "snake_case")]
-    pub enum Resource {
-        /// The host's memory.
-        Host = "host",
-        /// The smallest limit on the path of the target's cgroup.
-        Cgroup = "cgroup",
-        /// The memory of the GPU with the least memory left of those that the target uses.
-        Gpu = "gpu",
-        /// The memory that the job's allocator can still allocate, as the job reports.
-        Allocator = "allocator",
-        /// The memory of the NUMA nodes that the cpuset of the job allows, where these are not all.
-        Nodes = "numa_nodes",
-        /// The least `memory.high` on the path of the target's cgroup, above which its processes are throttled and not ended.
-        High = "memory_high",
-    }
-}
 
 /// A value for each resource, by [`Resource::place`].
 pub type ByResource<T> = [T; Resource::ALL.len()];
-
-impl Resource {
-    /// Its index in arrays.
-    pub const fn place(self) -> usize {
-        self as usize
-    }
-
-    /// Its memory in a sentence.
-    pub const fn memory(self) -> &'static str {
-        match self {
-            Self::Host => "host memory",
-            Self::Cgroup => "cgroup memory",
-            Self::Gpu => "gpu memory",
-            Self::Allocator => "allocator memory",
-            Self::Nodes => "the memory of the NUMA nodes that the job may use",
-            Self::High => "memory below memory.high",
-        }
-    }
-}
 
 /// A value and its age.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -12,6 +12,8 @@ use crate::protection::types::incident::Sample;
 pub struct Flight {
     samples: Vec<PackedSample>,
     next: usize,
+    /// Number of samples so far.
+    count: u64,
 }
 
 /// Capacity in samples: five minutes at 50 per second, or four hours at one.
@@ -67,11 +69,12 @@ impl Default for Flight {
 impl Flight {
     /// A buffer of this capacity, which is allocated here.
     pub fn new(most: usize) -> Self {
-        Self { samples: Vec::with_capacity(most.max(1)), next: 0 }
+        Self { samples: Vec::with_capacity(most.max(1)), next: 0, count: 0 }
     }
 
     /// Adds a sample, in place of the oldest where the buffer is full.
     pub fn push(&mut self, sample: Sample) {
+        self.count += 1;
         if self.samples.len() < self.samples.capacity() {
             self.samples.push(sample.into());
         } else if let Some(place) = self.samples.get_mut(self.next) {
@@ -80,10 +83,12 @@ impl Flight {
         }
     }
 
-    /// The samples, oldest first.
-    pub fn samples(&self) -> impl Iterator<Item = Sample> {
+    /// The samples after the first `known` ones of all so far, oldest first, and the number of all.
+    pub fn since(&self, known: u64) -> (Vec<Sample>, u64) {
         let (newer, older) = self.samples.split_at(self.next.min(self.samples.len()));
-        older.iter().chain(newer).map(Sample::from)
+        let new = usize::try_from(self.count.saturating_sub(known)).unwrap_or(usize::MAX);
+        let old = self.samples.len().saturating_sub(new);
+        (older.iter().chain(newer).skip(old).map(Sample::from).collect(), self.count)
     }
 }
 
@@ -95,7 +100,7 @@ mod tests {
     fn the_newest_are_kept_in_order() {
         let mut flight = Flight::new(4);
         let times = |flight: &Flight| -> Vec<u64> {
-            flight.samples().map(|sample| sample.at.monotonic().as_secs()).collect()
+            flight.since(0).0.iter().map(|sample| sample.at.monotonic().as_secs()).collect()
         };
         for second in 0..10 {
             let at = Timestamp::from_secs(second);
@@ -105,6 +110,8 @@ mod tests {
             }
         }
         assert_eq!(times(&flight), [6, 7, 8, 9]);
+        let since = |known| (flight.since(known).0.len(), flight.since(known).1);
+        assert_eq!([3, 8, 10].map(since), [(4, 10), (2, 10), (0, 10)]);
     }
 
     #[test]

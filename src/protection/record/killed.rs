@@ -9,7 +9,7 @@ use crate::model::frame::Frame;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
-use crate::protection::types::incident::{Cause, Circumstances, Incident, SCHEMA, name};
+use crate::protection::types::incident::{Cause, Circumstances, Incident, name};
 
 /// A job: the name of its target, and its user where the target names a job.
 type Owner = (Label, Option<u32>);
@@ -85,7 +85,6 @@ fn is_killed(end: &End) -> bool {
 fn incident(at: Timestamp, (target, user): &Owner, end: &End) -> Incident {
     let text = |label: &Label| Some(label.to_string()).filter(|text| !text.is_empty());
     Incident {
-        schema: SCHEMA.to_owned(),
         id: name(at, &format!("{target}-{}", end.pid)),
         cause: Cause::Killed,
         user: *user,

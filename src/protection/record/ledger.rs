@@ -3,6 +3,7 @@
 //! Nothing here blocks, except [`Ledger::is_written`], or allocates: lines are written into a preallocated buffer and from there into the audit log's
 //! memory; another thread writes the folders.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::recorder::Recorder;
 use crate::host::clock;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
-use crate::protection::policy::{self, Reason};
+use crate::protection::policy::{self, Reason, State};
 use crate::protection::types::audit::{Entry, Occasion, PROCESSES_A_LINE, Reading};
 use crate::protection::types::incident::name_into;
 use crate::protection::types::step::{
@@ -78,9 +79,9 @@ pub struct LoggedTransition<'a> {
     /// `observe`, `enforce` or `drill`.
     pub mode: &'static str,
     /// The state before.
-    pub from: &'static str,
+    pub from: State,
     /// The state after.
-    pub to: &'static str,
+    pub to: State,
     /// Why.
     pub reason: Reason,
     /// The readings that it is based on.
@@ -184,8 +185,9 @@ impl Ledger {
         let _ = write!(self.why, "{}", turn.reason);
         let why = std::mem::take(&mut self.why);
         let LoggedTransition { from, to, reason, readings, .. } = *turn;
-        let entry = Entry::Transition { from, to, reason: reason.label(), why: &why, readings };
-        self.put(turn.at, &self.owner(turn.slot), &entry);
+        let entry =
+            Entry::Transition { from, to, reason, why: why.as_str().into(), readings: readings.into() };
+        self.put(turn.at, &self.owner(turn.slot), entry);
         self.why = why;
         if !turn.under_way {
             self.left(turn.at, turn.slot);
@@ -205,7 +207,7 @@ impl Ledger {
     pub fn before(&mut self, at: Timestamp, step: &Step) -> u64 {
         self.number += 1;
         let owner = self.owner(step.target);
-        self.put(at, &owner, &Entry::Before { number: self.number, step });
+        self.put(at, &owner, Entry::Before { number: self.number, step: Cow::Borrowed(step) });
         self.begun.push((self.number, owner));
         self.number
     }
@@ -218,9 +220,9 @@ impl Ledger {
             Some(place) => self.begun.swap_remove(place).1,
             None => self.owner(step.target),
         };
-        self.put(at, &owner, &Entry::After { number, result, micros });
+        self.put(at, &owner, Entry::After { number, end: result.into(), micros });
         for processes in touched.chunks(PROCESSES_A_LINE) {
-            self.put(at, &owner, &Entry::Reached { number, processes });
+            self.put(at, &owner, Entry::Reached { number, processes: processes.into() });
         }
         if let Ok(StepDone { outcome: Outcome::Started(ticket), .. }) = result {
             if self.going.len() == MAX_PENDING {
@@ -237,7 +239,7 @@ impl Ledger {
         let Finished { output, result, .. } = finished;
         let number = known.map(|place| self.going[place].number);
         let owner = known.map_or_else(|| Owner::of(None), |place| self.going[place].owner.clone());
-        self.put(at, &owner, &Entry::Ended { number, output, result });
+        self.put(at, &owner, Entry::Ended { number, output: (&**output).into(), end: result.into() });
         let continues = matches!(finished.result, Ok(StepDone { outcome: Outcome::Saving(_), .. }));
         if let Some(place) = known.filter(|_| !continues) {
             self.going.remove(place);
@@ -271,15 +273,14 @@ impl Ledger {
         Owner::of(self.slots.iter().find(|known| known.id == slot))
     }
 
-    fn put(&mut self, at: Timestamp, owner: &Owner, entry: &Entry<'_>) {
+    fn put(&mut self, at: Timestamp, owner: &Owner, entry: Entry<'_>) {
         let occasion = Occasion {
-            at,
-            incident: owner.incident.as_str(),
-            target: owner.target.as_str(),
-            mode: owner.mode,
-            config: &self.config,
+            incident: owner.incident.as_str().into(),
+            target: owner.target.as_str().into(),
+            mode: owner.mode.into(),
+            config: self.config.as_str().into(),
         };
-        entry.write(&occasion, &mut self.line);
+        entry.write(at, occasion, &mut self.line);
         self.hand_over();
     }
 

@@ -13,10 +13,9 @@ mod oom_kills;
 mod paused;
 mod record_step;
 mod recorder;
-pub mod report;
 mod retention;
+mod samples;
 pub mod store;
-mod summary;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,7 +42,7 @@ use crate::host::{capability, cgroup, clock, fs, lock};
 use crate::model::error_chain::error_chain;
 use crate::model::frame::Frame;
 use crate::model::lock::lock;
-use crate::protection::types::incidents::{Entry, Incidents, entries};
+use crate::protection::types::incidents::{Entry, entries};
 
 /// Reports the features of the system that protection lacks; `proc` is the process file system, and `cgroup` is where the
 /// cgroup file systems are mounted.
@@ -139,11 +138,6 @@ impl StateFolder {
 /// The incidents in a state directory.
 pub fn store(folder: &Path) -> Store {
     Store::new(folder.join("incidents"))
-}
-
-/// The incidents in a folder that contains nothing else, for reading.
-pub fn incidents(folder: PathBuf) -> Box<dyn Incidents> {
-    Box::new(Store::new(folder))
 }
 
 /// Whether this process has locked the state directory.

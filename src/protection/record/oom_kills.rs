@@ -4,25 +4,23 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use serde_json::{Map, json};
-
 use super::circumstances::About;
 use crate::host::cgroup_path::{self, Place};
 use crate::host::subordinate::Subordinates;
-use crate::model::facts::{OomScope, OomVictim, RESIDENT_KINDS};
+use crate::model::facts::{OomScope, OomVictim};
+use crate::model::finding::Finding;
 use crate::model::frame::Frame;
 use crate::model::label::Label;
-use crate::model::units::{Bytes, Unit as _, real};
-use crate::plot::{TimeAxis, moment};
+use crate::model::units::Bytes;
 use crate::protection::policy::Resource;
-use crate::protection::types::incident::{Cause, Incident, SCHEMA, Sample, name};
+use crate::protection::types::incident::{Cause, Incident, Sample, Statement, name};
 use crate::sources::{kmsg, memory};
 
 /// The number of OOM kills so far.
 #[derive(Debug)]
 pub(super) struct OomKills {
     /// Absent before the first frame with the counter, whose value is from before the start.
-    kills: Option<f64>,
+    kills: Option<u64>,
     subordinates: Subordinates,
 }
 
@@ -51,7 +49,7 @@ impl OomKills {
     /// does not name.
     pub(super) fn look(&mut self, frame: &Frame) -> Vec<Incident> {
         let Some(counted) = family(frame, kmsg::metrics::OOM_KILLS.desc.name) else { return Vec::new() };
-        let kills: f64 = counted.points.iter().map(|point| point.value).sum();
+        let kills = bytes(counted.points.iter().map(|point| point.value).sum()).get();
         let Some(before) = self.kills.replace(kills).filter(|before| kills > *before) else {
             return Vec::new();
         };
@@ -63,11 +61,11 @@ impl OomKills {
             .into_values()
             .filter_map(|victims| {
                 let last = victims.last()?;
-                Some(incident(frame, real(victims.len() as u64), Some(last), &self.subordinates))
+                Some(incident(frame, victims.len() as u64, Some(last), &self.subordinates))
             })
             .collect();
-        let unnamed = kills - before - real(frame.outlook.oom_victims.len() as u64);
-        if unnamed > 0.0 {
+        let unnamed = (kills - before).saturating_sub(frame.outlook.oom_victims.len() as u64);
+        if unnamed > 0 {
             incidents.push(incident(frame, unnamed, None, &self.subordinates));
         }
         incidents
@@ -78,77 +76,42 @@ fn family<'f>(frame: &'f Frame, name: &str) -> Option<&'f crate::model::point::F
     frame.families.iter().find(|family| family.desc.name == name)
 }
 
-fn incident(frame: &Frame, kills: f64, victim: Option<&OomVictim>, subordinates: &Subordinates) -> Incident {
-    let mut facts = Map::new();
-    facts.insert("kills".to_owned(), json!(kills));
-    if let Some(victim) = victim {
-        let OomVictim { pid, comm, uid, cgroup, limit_cgroup, scope, workload, resident, .. } = victim;
-        let scope = scope.label();
-        let [pid, uid] = [*pid, *uid].map(|number| number.map(|number| number.to_string()));
-        let (pid, uid) = (pid.unwrap_or_default(), uid.unwrap_or_default());
-        for (name, value) in [
-            ("scope", scope),
-            ("comm", comm.as_str()),
-            ("pid", &pid),
-            ("cgroup", cgroup.as_str()),
-            ("uid", &uid),
-            ("workload", workload.as_str()),
-            ("limit_cgroup", limit_cgroup.as_str()),
-        ] {
-            if !value.is_empty() {
-                facts.insert(format!("victim_{name}"), value.into());
-            }
-        }
-        for (kind, bytes) in RESIDENT_KINDS.into_iter().zip(resident) {
-            let known = bytes.map(|bytes| (format!("victim_resident_{kind}_bytes"), json!(bytes.value())));
-            facts.extend(known);
-        }
-    }
-    for finding in &frame.findings {
-        facts.insert(format!("finding_{}_{}", finding.analyzer, finding.subject), json!(finding.summary));
-    }
-    let why = match victim.map(|victim| victim.scope) {
-        Some(OomScope::Cgroup) => "a cgroup's memory was exhausted",
-        Some(OomScope::Host) => "the host's memory was exhausted",
-        Some(OomScope::Nodes) => "the memory of the NUMA nodes that it may use was exhausted",
-        Some(OomScope::Request) => "an operator asked for it (sysrq f)",
-        Some(OomScope::PageFault) | None => "which memory was exhausted is not known",
-    };
-    let who = match victim.map(|victim| (victim.comm.as_str(), victim.pid)) {
-        Some((comm, Some(pid))) if !comm.is_empty() => format!("{comm} (pid {pid})"),
-        Some((_, Some(pid))) => format!("a process (pid {pid})"),
-        _ => "a process".to_owned(),
-    };
+fn incident(frame: &Frame, kills: u64, victim: Option<&OomVictim>, subordinates: &Subordinates) -> Incident {
     let cgroup = victim.map_or("", |victim| victim.cgroup.as_str());
     let about = if cgroup.is_empty() { "oom" } else { cgroup };
     let unix = frame.at.unix().as_secs_f64();
+    let statement = |finding: &Finding| Statement {
+        analyzer: finding.analyzer.to_owned(),
+        subject: finding.subject.clone(),
+        summary: finding.summary.clone(),
+    };
     Incident {
-        schema: SCHEMA.to_owned(),
         id: name(frame.at, about),
         cause: Cause::KernelOom,
         user: victim.and_then(|victim| victim.uid).map(|uid| subordinates.owner(uid, frame.at)),
         target: cgroup.to_owned(),
         began_unix_seconds: unix,
         ended_unix_seconds: Some(unix),
-        summary: format!("The kernel killed {who}: {why}."),
-        facts,
+        victim: victim.cloned(),
+        kills,
+        findings: frame.findings.iter().map(statement).collect(),
         ..Incident::default()
     }
 }
 
 /// What the record of a kill is about.
 pub(super) fn about(kill: &Incident) -> About {
-    let fact = |name: &str| kill.facts.get(name).and_then(|value| value.as_str()).unwrap_or_default();
-    let limit = Some(fact("victim_limit_cgroup")).filter(|path| !path.is_empty());
+    let Some(victim) = &kill.victim else { return About::default() };
+    let is_limited = !victim.limit_cgroup.is_empty();
     About {
-        workload: fact("victim_workload").into(),
-        pids: fact("victim_pid").split_whitespace().map(Label::from).collect(),
-        cgroup: limit.unwrap_or_else(|| fact("victim_cgroup")).into(),
-        resource: match fact("victim_scope") {
-            "cgroup" => Some(Resource::Cgroup),
-            "host" => Some(Resource::Host),
-            "numa_nodes" => Some(Resource::Nodes),
-            _ => None,
+        workload: victim.workload.clone(),
+        pids: victim.pid.map(Label::from).into_iter().collect(),
+        cgroup: if is_limited { &victim.limit_cgroup } else { &victim.cgroup }.clone(),
+        resource: match victim.scope {
+            OomScope::Cgroup => Some(Resource::Cgroup),
+            OomScope::Host => Some(Resource::Host),
+            OomScope::Nodes => Some(Resource::Nodes),
+            OomScope::Request | OomScope::PageFault => None,
         },
         reading: None,
     }
@@ -182,26 +145,16 @@ pub(super) fn lasting(path: &str) -> String {
 /// Adds a later kill in the same cgroup to a record: their number, the last victim and the time. Returns whether the same
 /// memory was exhausted.
 pub(super) fn add_kill(record: &mut Incident, kill: &Incident) -> bool {
-    /// Longer than the name of a process, so that no name contains it.
-    const UNTIL: &str = " Kills in this cgroup until ";
-    let text = |incident: &Incident, fact: &str| {
-        incident.facts.get(fact).and_then(|value| value.as_str()).map(lasting).unwrap_or_default()
+    let of = |incident: &Incident| {
+        let victim = incident.victim.as_ref()?;
+        Some((victim.scope, lasting(victim.limit_cgroup.as_str())))
     };
-    let same = |fact: &str| text(record, fact) == text(kill, fact);
-    if !same("victim_scope") || !same("victim_limit_cgroup") {
+    if of(record) != of(kill) {
         return false;
     }
-    let number = |incident: &Incident| incident.facts.get("kills").and_then(|kills| kills.as_f64());
-    let kills = number(record).unwrap_or(1.0) + number(kill).unwrap_or(1.0);
-    record.facts.insert("kills".to_owned(), json!(kills));
-    for fact in ["victim_comm", "victim_pid", "victim_cgroup"] {
-        let last = kill.facts.get(fact).map(|value| (format!("last_{fact}"), value.clone()));
-        record.facts.extend(last);
-    }
+    record.kills += kill.kills;
+    record.last_victim.clone_from(&kill.victim);
     record.ended_unix_seconds = kill.ended_unix_seconds;
-    let until = moment(TimeAxis::Utc, kill.began_unix_seconds);
-    let first = record.summary.split(UNTIL).next().unwrap_or_default();
-    record.summary = format!("{first}{UNTIL}{until} UTC: {kills}.");
     true
 }
 
@@ -211,6 +164,7 @@ mod tests {
     use crate::model::point::Batch;
     use crate::model::time::Timestamp;
     use crate::model::units::Count;
+    use crate::protection::types::summary::summary;
 
     fn frame(second: u64, kills: Option<u64>) -> Frame {
         let mut out = Batch::default();
@@ -259,15 +213,15 @@ mod tests {
         assert_eq!(look(3, Some(3), &[]), []);
         let of = [victim(70, "/jobs/a"), victim(80, "/jobs/b"), victim(77, "/jobs/a")];
         let incidents = look(4, Some(7), &of);
-        let shown = |incident: &Incident| (incident.id.clone(), incident.facts["kills"].clone());
-        let expected = [("jobs-a", 2.0), ("jobs-b", 1.0), ("oom", 1.0)];
-        let expected = expected.map(|(of, kills)| (format!("19700101T000004.000Z-{of}"), json!(kills)));
+        let shown = |incident: &Incident| (incident.id.clone(), incident.kills);
+        let expected = [("jobs-a", 2), ("jobs-b", 1), ("oom", 1)];
+        let expected = expected.map(|(of, kills)| (format!("19700101T000004.000Z-{of}"), kills));
         assert_eq!(incidents.iter().map(shown).collect::<Vec<_>>(), expected);
         let [a, _, unnamed] = &incidents[..] else { unreachable!() };
-        assert_eq!(a.summary, "The kernel killed python3 (pid 77): a cgroup's memory was exhausted.");
+        assert_eq!(summary(a), "The kernel killed python3 (pid 77): a cgroup's memory was exhausted.");
         assert_eq!((a.target.as_str(), a.user), ("/jobs/a", Some(1000)));
-        assert_eq!(a.facts["victim_resident_anon_bytes"], json!(2_147_483_648.0));
-        assert_eq!(unnamed.summary, "The kernel killed a process: which memory was exhausted is not known.");
+        assert_eq!(a.victim.as_ref(), Some(&of[2]));
+        assert_eq!(summary(unnamed), "The kernel killed a process: which memory was exhausted is not known.");
         assert_eq!(look(5, Some(7), &[]), []);
     }
 

@@ -6,11 +6,10 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-
 use crate::host::task::{self, Task};
 use crate::protection::enforce::executor;
-use crate::protection::types::step::Group;
+use crate::protection::types::audit::{Entry, Line};
+use crate::protection::types::step::{Group, Outcome, Work};
 
 /// Whether a line concerns freezing or thawing; other lines are not parsed.
 fn concerns(line: &str) -> bool {
@@ -26,31 +25,27 @@ fn left(lines: &str) -> Vec<Group> {
         if !concerns(line) && open.is_empty() {
             continue;
         }
-        let Ok(line) = serde_json::from_str::<Value>(line) else { continue };
-        let Some(number) = line["number"].as_u64().filter(|_| line["mode"] == "enforce") else { continue };
-        match line["entry"].as_str() {
-            Some("before") => {
+        let Some(line) = Line::read(line.as_bytes()).filter(|line| line.occasion.mode == "enforce") else {
+            continue;
+        };
+        match line.entry {
+            Entry::Before { number, step } => {
                 // The numbers of another run are its own.
                 open.remove(&number);
-                let (Some(path), Some(inode)) =
-                    (line["step"]["group"]["path"].as_str(), line["step"]["group"]["inode"].as_u64())
-                else {
-                    continue;
+                let (freezes, group) = match &step.work {
+                    Work::Freeze { group } => (true, group),
+                    Work::Thaw { group } => (false, group),
+                    _ => continue,
                 };
-                let group = Group { path: path.into(), inode };
-                let freezes = line["step"]["do"] == "freeze";
-                if !freezes && line["step"]["do"] != "thaw" {
-                    continue;
-                }
                 // A daemon that died before it recorded the result may have done it.
-                if freezes && !left.contains(&group) {
+                if freezes && !left.contains(group) {
                     left.push(group.clone());
                 }
-                open.insert(number, (freezes, group));
+                open.insert(number, (freezes, group.clone()));
             }
-            Some("after") => {
+            Entry::After { number, end, .. } => {
                 let Some((freezes, group)) = open.remove(&number) else { continue };
-                if freezes != (line["outcome"] == "done") {
+                if freezes != (end.outcome == Some(Outcome::Done)) {
                     left.retain(|known| *known != group);
                 }
             }
@@ -111,17 +106,19 @@ pub(super) fn let_go(path: PathBuf, cgroup: PathBuf) {
 mod tests {
     use super::*;
 
+    const HEAD: &str = r#""schema":"","unix_seconds":1.0,"boot_seconds":1.0,"mode":"enforce""#;
+
     #[track_caller]
     fn check(lines: &[(&str, u64, &str)], expected: &[&str]) {
         let line = |(entry, number, what): &(&str, u64, &str)| match *entry {
             "before" => {
                 let (verb, path) = what.split_once(' ').unwrap();
                 format!(
-                    r#"{{"mode":"enforce","entry":"before","number":{number},"step":{{"do":"{verb}","group":{{"path":"{path}","inode":7}}}}}}"#
+                    r#"{{{HEAD},"entry":"before","number":{number},"step":{{"target":1,"stage":"soft","do":"{verb}","group":{{"path":"{path}","inode":7}}}}}}"#
                 )
             }
             _ => format!(
-                r#"{{"mode":"enforce","entry":"after","number":{number},"took_us":1,"outcome":"{what}"}}"#
+                r#"{{{HEAD},"entry":"after","number":{number},"took_us":1,"result":"ok","outcome":"{what}"}}"#
             ),
         };
         let text: Vec<String> = lines.iter().map(line).collect();
@@ -134,15 +131,15 @@ mod tests {
         let stopped = [("before", 4, "freeze /a"), ("after", 4, "done")];
         check(&stopped, &["/a"]);
         check(&stopped[..1], &["/a"]);
-        check(&[("before", 4, "freeze /a"), ("after", 4, "skipped")], &[]);
+        check(&[("before", 4, "freeze /a"), ("after", 4, "would_have")], &[]);
         check(&[stopped[0], stopped[1], ("before", 9, "thaw /a"), ("after", 9, "done")], &[]);
         check(&[stopped[0], stopped[1], ("before", 9, "thaw /a")], &["/a"]);
         check(&[stopped[0], stopped[1], ("before", 9, "thaw /b"), ("after", 9, "done")], &["/a"]);
         // The results of steps on several threads come in any order, and belong to the run that has the number.
         let [a, b] = [("before", 4, "freeze /a"), ("before", 5, "freeze /b")];
-        check(&[a, b, ("after", 4, "skipped"), ("after", 5, "done")], &["/b"]);
-        check(&[a, b, ("after", 5, "skipped"), ("after", 4, "done")], &["/a"]);
-        check(&[a, ("before", 4, "kill_group /a"), ("after", 4, "skipped")], &["/a"]);
+        check(&[a, b, ("after", 4, "would_have"), ("after", 5, "done")], &["/b"]);
+        check(&[a, b, ("after", 5, "would_have"), ("after", 4, "done")], &["/a"]);
+        check(&[a, ("before", 4, "kill_group /a"), ("after", 4, "would_have")], &["/a"]);
         // A run that began anew counts from the beginning.
         check(&[stopped[0], stopped[1], ("before", 4, "freeze /b"), ("after", 4, "done")], &["/a", "/b"]);
         assert_eq!(left("\n{\"do\":\"freeze\"\nx"), []);

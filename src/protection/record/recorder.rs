@@ -1,7 +1,9 @@
 //! Writes a folder for each incident, on a thread that may block on a disk.
 //!
-//! A folder is written when its incident begins, again every few seconds while it is in progress, and at its end:
-//! whatever happens to the daemon, there is a record.
+//! The record is written when its incident begins and at its end. Between, lines of the audit log and samples are appended every
+//! few seconds: whatever happens to the daemon, they tell what happened. Reports and charts are rendered by those who read them.
+
+mod open;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,27 +11,25 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use self::open::Open;
 use super::audit::AuditLog;
 use super::circumstances::{About, circumstances};
 use super::ledger::{Id, LoggedTransition};
 use super::oom_kills::add_kill;
-use super::report::{chart, csv, of_incident, report};
 use super::retention::KeptRecords;
 use super::store::{self, Store};
-use super::summary::summary;
 use super::{SharedFlight, SharedFrames};
 use crate::host::clock;
 use crate::host::task::{self, Task};
 use crate::model::error_chain::error_chain;
 use crate::model::label::Label;
 use crate::model::lock::lock;
-use crate::model::printable;
 use crate::model::time::Timestamp;
-use crate::plot::{self, Theme, svg};
 use crate::protection::policy::{self, Resource};
-use crate::protection::types::incident::{Cause, Incident, SCHEMA, Sample};
-use crate::protection::types::incidents::{Incidents as _, RECORD};
+use crate::protection::types::incident::{Cause, Incident, SCHEMA};
+use crate::protection::types::incidents::{IncidentError, Incidents as _, RECORD, record};
 use crate::protection::types::step::{Finished, Outcome, Skip, StepDone, StepError, Ticket};
+use crate::protection::types::summary::summary;
 
 /// Interval at which an incident in progress is written again.
 const WRITE_INTERVAL: Duration = Duration::from_secs(2);
@@ -37,12 +37,6 @@ const WRITE_INTERVAL: Duration = Duration::from_secs(2);
 pub(super) const QUEUE: usize = 64;
 /// Time for which answers of other nodes are added to the record of an incident that is over.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(150);
-/// Maximum size of the lines of one incident in bytes.
-const LINES: usize = 4 << 20;
-/// Size of the chart in pixels.
-const WIDTH: u32 = 1200;
-const HEIGHT: u32 = 600;
-
 #[derive(Debug)]
 enum Message {
     /// A policy's incident begins. This and its end allocate nothing, since the guard sends them.
@@ -162,22 +156,6 @@ impl Recorder {
     }
 }
 
-/// The fact with the reason why an incident has no end.
-const INTERRUPTED: &str = "interrupted";
-
-/// An incident in progress.
-struct Open {
-    incident: Incident,
-    processes: String,
-    lines: Vec<u8>,
-    /// Whether it has changed since it was last written.
-    news: bool,
-    /// Whether it is over and its last lines are missing.
-    late: bool,
-    /// Since when its record is complete but for the answers of other nodes.
-    closed: Option<Timestamp>,
-}
-
 struct Writer {
     inbox: Receiver<Message>,
     /// Whether incidents of earlier runs are still to be completed.
@@ -223,7 +201,7 @@ impl Task for Writer {
             Ok(Message::Record(incident))
                 if self.already_recorded(&incident) || self.add_to_earlier(&incident) => {}
             Ok(Message::Record(incident)) => {
-                tracing::warn!(incident = incident.id, "{}", incident.summary);
+                tracing::warn!(incident = incident.id, "{}", summary(&incident));
                 self.begin(*incident);
                 self.close(self.open.len() - 1);
             }
@@ -271,7 +249,12 @@ impl Writer {
         let Some(mut earlier) = id.zip(self.store.as_ref()).and_then(|(id, store)| record(store, id)) else {
             return false;
         };
-        add_kill(&mut earlier, kill) && self.put(&earlier, &texts(&earlier))
+        if !add_kill(&mut earlier, kill) {
+            return false;
+        }
+        earlier.summary = summary(&earlier);
+        let written = write_record(self.store.as_ref(), &earlier);
+        self.keep(&earlier, written)
     }
 
     /// Reads the records of earlier runs, and completes those of incidents that were in progress when a run ended.
@@ -289,9 +272,10 @@ impl Writer {
             let moves = incident.moves.iter().map(|step| step.unix_seconds);
             let last = moves.chain(incident.steps.iter().map(|step| step.unix_seconds));
             incident.ended_unix_seconds = Some(last.fold(incident.began_unix_seconds, f64::max));
-            incident.facts.insert(INTERRUPTED.to_owned(), "memwarden ended during the incident".into());
+            incident.interrupted = Some("memwarden ended during the incident".to_owned());
             tracing::warn!(incident = id, "memwarden ended in the middle of an incident.");
-            self.put(&incident, &texts(&incident));
+            let written = write_record(Some(&store), &incident);
+            self.keep(&incident, written);
         }
     }
 
@@ -306,8 +290,10 @@ impl Writer {
         let processes = processes.unwrap_or_else(|error| format!("# not known: {error}\n"));
         self.open.push(Open {
             incident,
-            processes,
-            lines: Vec::new(),
+            pending: [("processes.csv".to_owned(), processes.into_bytes())].into(),
+            has_record: false,
+            lines: 0,
+            samples: (0, 0),
             news: true,
             late: false,
             closed: None,
@@ -316,7 +302,7 @@ impl Writer {
         let (lines, head) = self.audit.since(0);
         let unread = usize::try_from(head - self.place).unwrap_or(usize::MAX);
         let last = self.open.len() - 1;
-        take(&mut self.open[last], &lines[..lines.len().saturating_sub(unread)]);
+        self.open[last].take(&lines[..lines.len().saturating_sub(unread)]);
         self.write_news();
     }
 
@@ -325,7 +311,7 @@ impl Writer {
         let (lines, place) = self.audit.since(self.place);
         self.place = place;
         for open in &mut self.open {
-            take(open, &lines);
+            open.take(&lines);
         }
     }
 
@@ -340,7 +326,7 @@ impl Writer {
         open.news = true;
         if interrupted {
             let why = "memwarden ended, or its configuration changed, during the incident";
-            open.incident.facts.insert(INTERRUPTED.to_owned(), why.into());
+            open.incident.interrupted = Some(why.to_owned());
         } else if open.late {
             return;
         }
@@ -392,30 +378,37 @@ impl Writer {
 
     fn write_news(&mut self) {
         for place in 0..self.open.len() {
-            if self.open[place].news {
+            let open = &self.open[place];
+            if open.news || open.incident.ended_unix_seconds.is_none() {
                 self.write(place);
             }
         }
     }
 
     fn write(&mut self, place: usize) -> bool {
-        if self.store.is_none() {
-            return false;
-        }
+        let Some(store) = self.store.clone() else { return false };
         let mut open = self.open.remove(place);
         open.incident.lost_lines = self.audit.status().lost;
         open.incident.summary = summary(&open.incident);
-        let samples: Vec<_> = lock(&self.flight).samples().collect();
-        open.news = !self.put(&open.incident, &files(&open, &samples));
-        let written = !open.news;
+        let ended = open.incident.ended_unix_seconds.is_some();
+        let replaced = open.add_samples(&self.flight, ended);
+        let is_due = ended || !open.has_record;
+        let id = &open.incident.id;
+        let result = store
+            .write(id, &replaced)
+            .and_then(|_| store.append(id, &mut open.pending))
+            .and_then(|bytes| if is_due { write_record(Some(&store), &open.incident) } else { Ok(bytes) });
+        open.has_record |= result.is_ok();
+        let written = self.keep(&open.incident, result);
+        open.news = !written;
         self.open.insert(place, open);
         written
     }
 
-    /// Writes files of an incident, and removes records beyond the limits; returns whether they were written.
-    fn put(&mut self, incident: &Incident, files: &[(String, Vec<u8>)]) -> bool {
+    /// Takes the size of the files of an incident that was written, and removes records beyond the limits; returns whether it
+    /// was written.
+    fn keep(&mut self, incident: &Incident, written: Result<u64, IncidentError>) -> bool {
         let Some(store) = &self.store else { return false };
-        let written = store.write(&incident.id, files);
         let mut status = lock(&self.status);
         match written {
             Ok(bytes) => {
@@ -438,45 +431,8 @@ impl Writer {
     }
 }
 
-/// The record of an incident; absent where it cannot be read.
-fn record(store: &Store, id: &str) -> Option<Incident> {
-    serde_json::from_slice(&store.file(id, RECORD).ok()?).ok()
-}
-
-fn take(open: &mut Open, lines: &[u8]) {
-    let marker = format!("\"incident\":\"{}\"", open.incident.id);
-    for line in lines.split_inclusive(|byte| *byte == b'\n') {
-        let ours = line.windows(marker.len()).any(|part| part == marker.as_bytes());
-        if ours && open.lines.len() + line.len() <= LINES {
-            open.lines.extend_from_slice(line);
-            open.incident.read(line);
-            open.news = true;
-        }
-    }
-}
-
-fn record_of(incident: &Incident) -> (String, Vec<u8>) {
-    let text = serde_json::to_string_pretty(incident).unwrap_or_default();
-    (RECORD.to_owned(), printable::json(&text).into_owned().into_bytes())
-}
-
-/// The files that contain nothing but the record.
-fn texts(incident: &Incident) -> Vec<(String, Vec<u8>)> {
-    vec![record_of(incident), ("report.md".to_owned(), report(incident).into_bytes())]
-}
-
-fn files(open: &Open, samples: &[Sample]) -> Vec<(String, Vec<u8>)> {
-    let incident = &open.incident;
-    let samples = of_incident(incident, samples);
-    let picture = plot::draw(&chart(incident, &samples), WIDTH, HEIGHT, &Theme::LIGHT);
-    let mut files = texts(incident);
-    files.extend([
-        ("processes.csv".to_owned(), open.processes.clone().into_bytes()),
-        ("audit.jsonl".to_owned(), open.lines.clone()),
-        ("memory.svg".to_owned(), svg::render(&picture, printable::is_hidden).into_bytes()),
-    ]);
-    files.extend(csv(&samples));
-    files
+fn write_record(store: Option<&Store>, incident: &Incident) -> Result<u64, IncidentError> {
+    store.map_or(Ok(0), |store| store.write(&incident.id, &[(RECORD.to_owned(), incident.json())]))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::oom_kills;
 use crate::host::cgroup_path::{self, Place};
+use crate::model::label::Label;
 use crate::protection::types::incident::{Cause, Incident};
 
 /// Time after an OOM kill within which another one in the same cgroup belongs to the same record. A container that is
@@ -40,11 +41,10 @@ struct KeptRecord {
 }
 
 /// The part of the cgroup's path that stays, and the command.
-type Lasting = (String, String);
+type Lasting = (String, Label);
 
 fn lasting(incident: &Incident) -> Option<Lasting> {
-    let command = incident.facts.get("victim_comm")?.as_str()?;
-    Some((oom_kills::lasting(&incident.target), command.to_owned()))
+    Some((oom_kills::lasting(&incident.target), incident.victim.as_ref()?.comm.clone()))
 }
 
 /// The namespace or the pod of a process of root; empty where it is in none.
@@ -52,7 +52,7 @@ fn tenant(incident: &Incident) -> String {
     let (Some(0), Place::Pod { uid, .. }) = (incident.user, cgroup_path::place(&incident.target)) else {
         return String::new();
     };
-    let workload = incident.facts.get("victim_workload").and_then(|name| name.as_str());
+    let workload = incident.victim.as_ref().map(|victim| victim.workload.as_str());
     let namespace = workload.and_then(|name| name.split_once('/')).map(|(namespace, _)| namespace.to_owned());
     namespace.unwrap_or(uid)
 }
@@ -129,6 +129,7 @@ impl KeptRecords {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::facts::OomVictim;
 
     const MALLORY: Option<u32> = Some(1002);
 
@@ -197,11 +198,8 @@ mod tests {
     fn in_pod(second: u64, pod: char, container: char, workload: &str) -> Incident {
         let (pod, container) = (pod.to_string().repeat(8), container.to_string().repeat(64));
         let target = format!("/kubepods/pod{pod}-0000-1111-2222-0123456789ab/{container}");
-        let mut kill = Incident { target, ..record(second, Cause::KernelOom, Some(0)) };
-        for (fact, text) in [("victim_comm", "python3"), ("victim_workload", workload)] {
-            kill.facts.insert(fact.to_owned(), text.into());
-        }
-        kill
+        let victim = OomVictim { comm: "python3".into(), workload: workload.into(), ..OomVictim::default() };
+        Incident { target, victim: Some(victim), ..record(second, Cause::KernelOom, Some(0)) }
     }
 
     #[test]
@@ -211,7 +209,7 @@ mod tests {
         assert_eq!(kept.of_same_cgroup(&in_pod(1300, 'a', 'c', "x")), Some("001000"));
         assert_eq!(kept.of_same_cgroup(&in_pod(1300, 'd', 'c', "x")), None);
         let mut other = in_pod(1300, 'a', 'c', "x");
-        other.facts.insert("victim_comm".to_owned(), "bash".into());
+        other.victim.as_mut().unwrap().comm = "bash".into();
         assert_eq!(kept.of_same_cgroup(&other), None);
     }
 

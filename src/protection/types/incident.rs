@@ -3,18 +3,26 @@
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use time::UtcDateTime;
 
+use super::audit::{Entry, Line, Occasion, Reading, StepEnd, StepResult};
+use super::reason::Reason;
+use super::run_request::{RunQuery, RunRequest};
+use super::rung::State;
+use super::step::{Outcome, Step, Touched, Work};
+use super::summary::summary;
 use crate::model::ends::End;
+use crate::model::facts::OomVictim;
+use crate::model::finding::Subject;
 use crate::model::format;
 use crate::model::label::Label;
 use crate::model::names::named;
+use crate::model::printable;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 
 /// The version of the record format.
-pub const SCHEMA: &str = "memwarden.incident/1";
+pub const SCHEMA: &str = "memwarden.incident/2";
 
 /// 9999-12-31 23:59:59 UTC, the last second that a date is written for.
 const LAST_SECOND: i64 = UtcDateTime::MAX.unix_timestamp();
@@ -30,6 +38,16 @@ pub struct Sample {
     pub used: Option<Bytes>,
     /// The limit in bytes.
     pub limit: Option<Bytes>,
+}
+
+/// The header of the files of samples, whose times are seconds since 1970.
+pub const SAMPLES_HEADER: &str = "t_s,bytes,limit\n";
+
+/// The file of an incident with the samples of a subject.
+pub fn samples_file(subject: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+    let name: String = subject.chars().map(plain).take(60).collect();
+    format!("memory-{name}.csv")
 }
 
 /// The resources of a target whose readings have subjects of their own, beside the limit of its cgroup.
@@ -94,45 +112,34 @@ pub struct Move {
     /// When, in seconds since 1970.
     pub unix_seconds: f64,
     /// The state before.
-    pub from: String,
+    pub from: State,
     /// The state after.
-    pub to: String,
-    /// The label of its `policy::Reason`.
-    pub reason: String,
-    /// The reason as a sentence.
-    #[serde(default)]
-    pub why: String,
+    pub to: State,
+    #[serde(flatten)]
+    pub reason: Reason,
     /// The readings that it is based on, with age and threshold.
-    pub readings: Vec<Value>,
+    pub readings: Vec<Reading>,
 }
 
 /// One step, from its start to its end.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
     /// Its number in the audit log.
     pub number: u64,
     /// When it began, in seconds since 1970.
     pub unix_seconds: f64,
-    /// The step, as in the audit log.
-    pub step: Value,
-    /// `ok` or `failed`; absent where the record ends before.
-    pub result: Option<String>,
-    /// The outcome, as in the audit log.
-    pub outcome: Value,
+    pub step: Step,
+    /// Absent where the record ends before.
+    #[serde(flatten)]
+    pub end: Option<StepEnd<'static>>,
     /// How long the call took, in microseconds.
     pub took_us: Option<u64>,
-    /// Number of processes that it reached, or would have reached.
-    pub processes: Option<u64>,
-    /// The error's number (errno(3)).
-    pub errno: Option<i64>,
-    /// Why it failed.
-    pub error: Option<String>,
     /// Seconds from the start to the end, for a step that ended later.
     pub ended_after_seconds: Option<f64>,
     /// The output of a hook.
     pub output: String,
     /// The processes that it reached.
-    pub reached: Vec<Value>,
+    pub reached: Vec<Touched>,
 }
 
 /// The memory that ran short and the job at the beginning of an incident. What is not known is absent.
@@ -192,8 +199,22 @@ impl Circumstances {
     }
 }
 
+/// What an analyzer stated about a subject.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Statement {
+    pub analyzer: String,
+    pub subject: Subject,
+    pub summary: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+const fn is_none(count: &u64) -> bool {
+    *count == 0
+}
+
 /// The record of an incident.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Incident {
     /// [`SCHEMA`].
     pub schema: String,
@@ -224,125 +245,150 @@ pub struct Incident {
     #[serde(flatten)]
     pub circumstances: Circumstances,
     /// How the process ended that another program killed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub end: Option<Box<End>>,
     /// The transitions.
     pub moves: Vec<Move>,
     /// The steps.
     pub steps: Vec<StepRecord>,
-    /// Further facts, such as the kernel's figures of its victim.
-    pub facts: serde_json::Map<String, Value>,
+    /// The first and the last victim of the kernel's OOM killer, where its log names them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub victim: Option<OomVictim>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_victim: Option<OomVictim>,
+    /// Number of processes that the OOM killer killed.
+    #[serde(skip_serializing_if = "is_none")]
+    pub kills: u64,
+    /// What the analyzers stated when it killed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<Statement>,
+    /// The subjects of its [`samples_file`]s.
+    pub subjects: Vec<String>,
+    /// Why the record has no end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interrupted: Option<String>,
     /// Lines of the audit log that were lost so far.
     pub lost_lines: u64,
 }
 
 impl Incident {
+    /// As the text of its file.
+    pub fn json(&self) -> Vec<u8> {
+        let text = serde_json::to_string_pretty(self).unwrap_or_default();
+        printable::json(&text).into_owned().into_bytes()
+    }
+
+    /// Takes what is known of an incident in progress from its lines of the audit log.
+    pub fn complete(&mut self, lines: &[u8]) {
+        (self.moves, self.steps) = (Vec::new(), Vec::new());
+        self.read(lines);
+        self.summary = summary(self);
+    }
+
     /// Adds the lines of the audit log that name this incident; skips others and invalid lines.
     pub fn read(&mut self, lines: &[u8]) {
         for line in lines.split(|byte| *byte == b'\n') {
-            let line: Value = serde_json::from_slice(line).unwrap_or_default();
-            if line["incident"] == self.id.as_str() {
-                self.take(&line);
+            if let Some(line) = Line::read(line).filter(|line| line.occasion.incident == self.id) {
+                self.add(line);
             }
         }
     }
 
-    fn take(&mut self, line: &Value) {
-        let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
-        let at = line["unix_seconds"].as_f64().unwrap_or_default();
-        for (own, key) in
-            [(&mut self.target, "target"), (&mut self.mode, "mode"), (&mut self.config, "config")]
-        {
+    fn add(&mut self, line: Line<'static>) {
+        let at = line.unix_seconds;
+        let Occasion { target, mode, config, .. } = line.occasion;
+        for (own, text) in [(&mut self.target, target), (&mut self.mode, mode), (&mut self.config, config)] {
             if own.is_empty() {
-                *own = text(key);
+                *own = text.into_owned();
             }
         }
-        if let (Some("transition"), Some(readings)) = (line["entry"].as_str(), line["readings"].as_array()) {
-            self.moves.push(Move {
-                unix_seconds: at,
-                from: text("from"),
-                to: text("to"),
-                reason: text("reason"),
-                why: text("why"),
-                readings: readings.clone(),
-            });
-            return;
-        }
-        let Some(number) = line["number"].as_u64() else { return };
-        if line["entry"] == "before" {
-            let step = line["step"].clone();
-            self.steps.push(StepRecord { number, unix_seconds: at, step, ..StepRecord::default() });
-            return;
-        }
-        let Some(step) = self.steps.iter_mut().rev().find(|step| step.number == number) else { return };
-        match line["entry"].as_str() {
-            Some("after") => {
-                step.took_us = line["took_us"].as_u64();
-                step.close(line);
+        match line.entry {
+            Entry::Transition { from, to, reason, readings, .. } => {
+                self.moves.push(Move { unix_seconds: at, from, to, reason, readings: readings.into_owned() });
             }
-            Some("ended") => {
-                step.ended_after_seconds = Some(at - step.unix_seconds);
-                step.output.push_str(&text("output"));
-                step.close(line);
+            Entry::Before { number, step } => {
+                self.steps.push(StepRecord::new(number, at, step.into_owned()));
             }
-            Some("reached") => {
-                step.reached.extend(line["processes"].as_array().into_iter().flatten().cloned())
+            Entry::After { number, micros, end } => {
+                if let Some(step) = self.step(number) {
+                    step.took_us = Some(micros);
+                    step.close(end);
+                }
             }
-            _ => {}
+            Entry::Ended { number, output, end } => {
+                if let Some(step) = number.and_then(|number| self.step(number)) {
+                    step.ended_after_seconds = Some(at - step.unix_seconds);
+                    step.output.push_str(&output);
+                    step.close(end);
+                }
+            }
+            Entry::Reached { number, processes } => {
+                if let Some(step) = self.step(number) {
+                    step.reached.extend_from_slice(&processes);
+                }
+            }
         }
+    }
+
+    fn step(&mut self, number: u64) -> Option<&mut StepRecord> {
+        self.steps.iter_mut().rev().find(|step| step.number == number)
+    }
+
+    /// The first request of another node of the run for a checkpoint.
+    fn run_requested(&self) -> Option<&RunRequest> {
+        self.steps.iter().find_map(|step| match &step.step.work {
+            Work::RunRequested { request } => Some(&**request),
+            _ => None,
+        })
+    }
+
+    /// The first request to the other nodes of the run.
+    fn asked(&self) -> Option<(&StepRecord, &RunQuery)> {
+        self.steps.iter().find_map(|step| match &step.step.work {
+            Work::AskRun(query) => Some((step, &**query)),
+            _ => None,
+        })
     }
 
     /// The id of the incident on all nodes of the run, where nodes of a run asked each other: that of the request that
     /// caused it, otherwise that of its own request.
     pub fn run_incident(&self) -> Option<&str> {
-        let of = |kind: &str| {
-            let step = self.steps.iter().find(|step| step.step["do"] == kind)?;
-            step.step["request"]["incident"].as_str()
-        };
-        of("run_requested").or_else(|| of("ask_run"))
+        let own = || self.asked().map(|(_, query)| &query.request);
+        self.run_requested().or_else(own).map(|request| request.incident.as_str())
     }
 
     /// Whether other nodes of the run were asked and their answers are not recorded yet.
     pub fn awaits_answers(&self) -> bool {
-        let awaited = |step: &StepRecord| {
-            step.step["do"] == "ask_run"
-                && step.outcome.get("started").is_some()
+        self.steps.iter().any(|step| {
+            let outcome = step.end.as_ref().and_then(|end| end.outcome);
+            matches!((&step.step.work, outcome), (Work::AskRun(_), Some(Outcome::Started(_))))
                 && step.ended_after_seconds.is_none()
-        };
-        self.steps.iter().any(awaited)
+        })
     }
 
     /// The node that asked for a checkpoint of the run; absent where none did.
     pub fn asked_by(&self) -> Option<&str> {
-        let step = self.steps.iter().find(|step| step.step["do"] == "run_requested")?;
-        step.step["request"]["from"].as_str()
+        self.run_requested().map(|request| request.from.as_str())
     }
 
     /// The run whose other nodes were asked for a checkpoint; absent where none were.
     pub fn asked_run(&self) -> Option<&str> {
-        self.ask_step()?.step["run"].as_str()
+        self.asked().map(|(_, query)| query.run.as_str())
     }
 
     /// What came back from the other nodes, or why none were asked; absent where there is no answer.
-    pub fn answers(&self) -> Option<&str> {
-        let step = self.ask_step()?;
-        let output = Some(step.output.trim()).filter(|output| !output.is_empty());
-        output.or(step.error.as_deref())
-    }
-
-    fn ask_step(&self) -> Option<&StepRecord> {
-        self.steps.iter().find(|step| step.step["do"] == "ask_run")
+    pub fn answers(&self) -> Option<String> {
+        let (step, _) = self.asked()?;
+        let output = Some(step.output.trim().to_owned()).filter(|output| !output.is_empty());
+        output.or_else(|| Some(step.end.as_ref()?.error.as_ref()?.to_string()))
     }
 
     /// Every process that was reached, once, with the steps that reached it.
-    pub fn processes(&self) -> Vec<(&Value, Vec<u64>)> {
-        let mut found: Vec<(&Value, Vec<u64>)> = Vec::new();
+    pub fn processes(&self) -> Vec<(&Touched, Vec<u64>)> {
+        let mut found: Vec<(&Touched, Vec<u64>)> = Vec::new();
         for step in &self.steps {
             for process in &step.reached {
-                let same = |(known, _): &&mut (&Value, Vec<u64>)| {
-                    known["pid"] == process["pid"] && known["start"] == process["start"]
-                };
-                match found.iter_mut().find(same) {
+                match found.iter_mut().find(|(known, _)| known.key == process.key) {
                     Some((_, steps)) => steps.push(step.number),
                     None => found.push((process, vec![step.number])),
                 }
@@ -353,32 +399,102 @@ impl Incident {
 }
 
 impl StepRecord {
-    fn close(&mut self, line: &Value) {
-        let text = |key: &str| line[key].as_str().map(str::to_owned);
-        self.result = text("result");
-        self.outcome = line["outcome"].clone();
-        self.error = text("error");
-        self.errno = line["errno"].as_i64();
-        self.processes = line["processes"].as_u64().or(self.processes);
+    /// A step that has begun.
+    pub const fn new(number: u64, unix_seconds: f64, step: Step) -> Self {
+        Self {
+            number,
+            unix_seconds,
+            step,
+            end: None,
+            took_us: None,
+            ended_after_seconds: None,
+            output: String::new(),
+            reached: Vec::new(),
+        }
+    }
+
+    fn close(&mut self, end: StepEnd<'static>) {
+        let processes = end.processes.or_else(|| self.end.as_ref()?.processes);
+        self.end = Some(StepEnd { processes, ..end });
+    }
+
+    /// Its outcome; absent where it failed, or its end is not recorded.
+    pub fn outcome(&self) -> Option<Outcome> {
+        self.end.as_ref()?.outcome
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| end.result == StepResult::Failed)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::ids::ProcessKey;
+    use crate::protection::types::audit::Quantity;
+    use crate::protection::types::reason::Resource;
+    use crate::protection::types::step::{Hook, TargetId, Ticket};
 
-    const LINES: &str = r#"{"entry":"transition","incident":"i","unix_seconds":1.0,"target":"job","mode":"enforce","config":"ab","from":"ok","to":"warn","reason":"near_soft_level","why":"cgroup memory is near its soft level","readings":[{"what":"headroom_bytes","value":5.0}]}
-{"entry":"before","incident":"i","unix_seconds":2.0,"number":7,"step":{"do":"hook"}}
-{"entry":"before","incident":"other","unix_seconds":2.0,"number":8,"step":{}}
-{"entry":"after","incident":"i","unix_seconds":2.1,"number":7,"took_us":12,"result":"ok","outcome":{"started":1},"processes":0}
-{"entry":"ended","incident":"i","unix_seconds":4.5,"number":7,"output":"done\n","result":"ok","outcome":"done","processes":1}
-{"entry":"before","incident":"i","unix_seconds":5.0,"number":9,"step":{"do":"kill_tree"}}
-{"entry":"reached","incident":"i","unix_seconds":5.0,"number":9,"processes":[{"pid":3,"start":1},{"pid":4,"start":2}]}
-{"entry":"before","incident":"i","unix_seconds":6.0,"number":10,"step":{"do":"release"}}
-{"entry":"reached","incident":"i","unix_seconds":6.0,"number":10,"processes":[{"pid":4,"start":2}]}
-{"entry":"after","incident":"i","unix_seconds":6.0,"number":99,"result":"ok"}
-no line
-"#;
+    /// The lines of these entries, of the incident `i` except where they are of another one.
+    fn lines() -> Vec<u8> {
+        let hook = Hook { program: "/h".into(), arguments: Vec::new(), timeout: std::time::Duration::ZERO };
+        let hook = Work::Hook { hook: hook.into(), input: "".into() };
+        let kill = Work::KillTree { roots: [].into() };
+        let release = Work::Release { processes: [].into() };
+        let ok = |outcome, processes| StepEnd {
+            result: StepResult::Ok,
+            outcome: Some(outcome),
+            processes: Some(processes),
+            errno: None,
+            error: None,
+        };
+        let before = |number, work| Entry::Before {
+            number,
+            step: std::borrow::Cow::Owned(Step { target: TargetId(1), stage: State::Kill, work }),
+        };
+        let reached = |number, keys: &[(u32, u64)]| Entry::Reached {
+            number,
+            processes: keys.iter().map(|key| touched(*key)).collect(),
+        };
+        let reading = Reading {
+            what: Quantity::HeadroomBytes(Resource::Cgroup),
+            value: Some(5.0),
+            threshold: None,
+            age_seconds: None,
+        };
+        let transition = Entry::Transition {
+            from: State::Ok,
+            to: State::Warn,
+            reason: Reason::Near(Resource::Cgroup),
+            why: "cgroup memory is near its soft level".into(),
+            readings: vec![reading].into(),
+        };
+        let all = [
+            (1, "i", transition),
+            (2, "i", before(7, hook)),
+            (2, "other", before(8, Work::Record)),
+            (3, "i", Entry::After { number: 7, micros: 12, end: ok(Outcome::Started(Ticket(1)), 0) }),
+            (5, "i", Entry::Ended { number: Some(7), output: "done\n".into(), end: ok(Outcome::Done, 1) }),
+            (5, "i", before(9, kill)),
+            (5, "i", reached(9, &[(3, 1), (4, 2)])),
+            (6, "i", before(10, release)),
+            (6, "i", reached(10, &[(4, 2)])),
+            (6, "i", Entry::After { number: 99, micros: 1, end: ok(Outcome::Done, 1) }),
+        ];
+        let (mut text, mut line) = (Vec::new(), Vec::new());
+        for (second, incident, entry) in all {
+            let [incident, target, mode, config] = [incident, "job", "enforce", "ab"].map(Into::into);
+            entry.write(Timestamp::from_secs(second), Occasion { incident, target, mode, config }, &mut line);
+            text.extend_from_slice(&line);
+        }
+        text.extend_from_slice(b"no line\n");
+        text
+    }
+
+    fn touched((pid, start): (u32, u64)) -> Touched {
+        Touched { key: ProcessKey { pid, start }, uid: 0, comm: [0; 16], resident: 0, errno: 0 }
+    }
 
     #[test]
     fn the_subjects_of_a_target_are_told_from_those_of_others() {
@@ -395,21 +511,20 @@ no line
     #[test]
     fn audit_lines_become_incidents() {
         let mut incident = Incident { id: "i".to_owned(), ..Incident::default() };
-        incident.read(LINES.as_bytes());
+        incident.read(&lines());
         assert_eq!(
             (incident.target.as_str(), incident.mode.as_str(), incident.moves.len()),
             ("job", "enforce", 1)
         );
         let [hook, kill, release] = incident.steps.as_slice() else { panic!("{:?}", incident.steps) };
-        assert_eq!((hook.took_us, hook.output.as_str(), hook.processes), (Some(12), "done\n", Some(1)));
-        assert_eq!((hook.outcome.as_str(), hook.ended_after_seconds), (Some("done"), Some(2.5)));
-        assert_eq!((kill.result.as_deref(), kill.reached.len()), (None, 2), "the record breaks off");
+        assert_eq!((hook.took_us, hook.output.as_str()), (Some(12), "done\n"));
+        assert_eq!((hook.outcome(), hook.ended_after_seconds), (Some(Outcome::Done), Some(3.0)));
+        assert_eq!((&kill.end, kill.reached.len()), (&None, 2), "the record breaks off");
+        let text = serde_json::to_string(&incident).unwrap();
+        assert_eq!(serde_json::from_str::<Incident>(&text).unwrap(), incident);
         assert_eq!(release.number, 10);
-        let shown: Vec<(u64, Vec<u64>)> = incident
-            .processes()
-            .into_iter()
-            .map(|(process, steps)| (process["pid"].as_u64().unwrap(), steps))
-            .collect();
+        let shown: Vec<(u32, Vec<u64>)> =
+            incident.processes().into_iter().map(|(process, steps)| (process.key.pid, steps)).collect();
         assert_eq!(shown, [(3, vec![9]), (4, vec![9, 10])]);
     }
 
@@ -425,10 +540,10 @@ no line
 
     proptest::proptest! {
         #[test]
-        fn no_bytes_panic(bytes: Vec<u8>, cut in 0_usize..1500, hit: u8) {
+        fn no_bytes_panic(bytes: Vec<u8>, cut in 0_usize..4000, hit: u8) {
             let mut incident = Incident { id: "i".to_owned(), ..Incident::default() };
             incident.read(&bytes);
-            let mut text = LINES.as_bytes().to_vec();
+            let mut text = lines();
             let place = cut % text.len();
             text[place] = hit;
             incident.read(&text);

@@ -5,10 +5,14 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::model::ends::End;
+
 use super::incident::{Cause, Circumstances, Incident};
 
-/// The file of an incident that has its record.
+/// The file of an incident that has its record, without transitions and steps while it is in progress.
 pub const RECORD: &str = "incident.json";
+/// The file with its lines of the audit log.
+pub const LINES: &str = "audit.jsonl";
 
 /// Whether a name is a plain file name, as the ids and files of incidents are.
 pub fn is_plain(name: &str) -> bool {
@@ -61,6 +65,9 @@ pub struct Entry {
     pub summary: Option<String>,
     /// The number of steps carried out.
     pub steps: Option<usize>,
+    /// How the process ended that another program killed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end: Option<Box<End>>,
     #[serde(flatten)]
     pub circumstances: Circumstances,
     /// The id of the incident on all nodes of its run; absent where no other node asked or was asked.
@@ -95,6 +102,22 @@ pub trait Incidents: std::fmt::Debug + Send + Sync {
     fn file(&self, id: &str, name: &str) -> Result<Vec<u8>, IncidentError>;
 }
 
+/// The record of an incident; absent where it cannot be read.
+pub fn record(incidents: &dyn Incidents, id: &str) -> Option<Incident> {
+    completed(incidents, id, &incidents.file(id, RECORD).ok()?)
+}
+
+/// The record of an incident, of which `record` is the file; absent where it is damaged.
+pub fn completed(incidents: &dyn Incidents, id: &str, record: &[u8]) -> Option<Incident> {
+    let mut incident: Incident = serde_json::from_slice(record).ok()?;
+    if incident.ended_unix_seconds.is_none()
+        && let Ok(lines) = incidents.file(id, LINES)
+    {
+        incident.complete(&lines);
+    }
+    Some(incident)
+}
+
 /// All incidents, newest first; one whose record is damaged is in the list too.
 ///
 /// # Errors
@@ -102,9 +125,7 @@ pub trait Incidents: std::fmt::Debug + Send + Sync {
 pub fn entries(incidents: &dyn Incidents) -> Result<Vec<Entry>, IncidentError> {
     let names = incidents.names()?;
     let entries = names.into_iter().rev().map(|(id, bytes)| {
-        let record = incidents.file(&id, RECORD).ok();
-        let record = record.and_then(|record| serde_json::from_slice::<Incident>(&record).ok());
-        let Some(record) = record else { return Entry { id, bytes, ..Entry::default() } };
+        let Some(record) = record(incidents, &id) else { return Entry { id, bytes, ..Entry::default() } };
         Entry {
             id,
             bytes,
@@ -116,10 +137,11 @@ pub fn entries(incidents: &dyn Incidents) -> Result<Vec<Entry>, IncidentError> {
             run_incident: record.run_incident().map(str::to_owned),
             asked_by: record.asked_by().map(str::to_owned),
             asked_run: record.asked_run().map(str::to_owned),
-            answers: record.answers().map(str::to_owned),
+            answers: record.answers(),
             target: Some(record.target),
             mode: Some(record.mode),
             summary: Some(record.summary),
+            end: record.end,
             circumstances: record.circumstances,
         }
     });

@@ -56,7 +56,7 @@ impl RunRequest {
 }
 
 /// Which run is asked for what.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunQuery {
     /// The run.
     pub run: Label,

@@ -1,7 +1,7 @@
 //! The rungs of protection, and the states of an escalation, in order.
 
 use crate::model::names::named;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 named! {
     /// How far protection goes, the least first.
@@ -21,7 +21,7 @@ named! {
 
 named! {
     /// The state of an escalation, to which each step of a plan belongs.
-    #[derive(Serialize)]
+    #[derive(Default, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum State {
         /// Not fit to act: a self-test failed, or the rate limit is used up.
@@ -29,6 +29,7 @@ named! {
         /// No watched reading is recent.
         Blind = "blind",
         /// Nothing is wrong.
+        #[default]
         Ok = "ok",
         /// [`Rung::Warn`].
         Warn = "warn",

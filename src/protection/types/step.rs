@@ -18,7 +18,7 @@ use crate::model::names::named;
 use crate::model::units::Bytes;
 
 /// The id of a slot for the executor, which must have received its [`Scope`] before a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct TargetId(pub u16);
 
@@ -58,7 +58,7 @@ impl SignalNumber {
 }
 
 /// A hook: a program with its arguments, started without a shell.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Hook {
     /// The program's absolute path.
     pub program: PathBuf,
@@ -71,6 +71,7 @@ pub struct Hook {
 pub use super::marker::{Marker, MarkerKind};
 pub use super::service_address::ServiceAddress;
 use super::service_address::serialize;
+pub use super::touched::Touched;
 
 /// How a job acknowledges a checkpoint request, other than on the job socket.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -83,7 +84,7 @@ pub enum Acknowledgement {
 }
 
 /// The action of a step.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case", tag = "do")]
 pub enum Work {
     /// Write the incident record to the disk.
@@ -254,7 +255,7 @@ named! {
 }
 
 /// One step of a plan.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Step {
     /// The slot.
     pub target: TargetId,
@@ -266,12 +267,12 @@ pub struct Step {
 }
 
 /// A step that has not ended when [`Executor::perform`] returns; [`Executor::poll`] returns its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct Ticket(pub u64);
 
 /// Why a step was skipped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Skip {
     /// The process has ended, or its pid belongs to another process.
@@ -299,7 +300,7 @@ impl fmt::Display for Skip {
 }
 
 /// The outcome of a step that did not fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// It is done.
@@ -314,6 +315,18 @@ pub enum Outcome {
     WouldHave,
 }
 
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done => f.write_str("done"),
+            Self::Started(_) => f.write_str("started"),
+            Self::Saving(_) => f.write_str("saving"),
+            Self::Skipped(why) => write!(f, "skipped: {why}"),
+            Self::WouldHave => f.write_str("would have"),
+        }
+    }
+}
+
 /// The result of a step that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct StepDone {
@@ -322,21 +335,6 @@ pub struct StepDone {
     /// Number of processes that were signalled, or would have been; for a cgroup that was killed at once, its
     /// processes.
     pub processes: u32,
-}
-
-/// One process that a step reached, or would have reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Touched {
-    /// The process.
-    pub key: ProcessKey,
-    /// Its real user.
-    pub uid: u32,
-    /// Its name (comm), padded with zeros.
-    pub comm: [u8; 16],
-    /// Its resident memory in bytes, from `stat`.
-    pub resident: u64,
-    /// The error's number (errno(3)), 0 for none.
-    pub errno: i32,
 }
 
 /// The result of a step that ended later.

@@ -4,7 +4,9 @@ use maud::{Markup, PreEscaped, html};
 
 use super::render::{self, Name, segment};
 use super::{Content, moment};
-use crate::model::format::{self, UNKNOWN};
+use crate::model::ends::End;
+use crate::model::format;
+use crate::node_view::ends::sentence;
 use crate::node_view::sheet::{Facts, Section};
 use crate::node_view::table::{Cell, Row, Table};
 use crate::node_view::{Health, Link};
@@ -33,6 +35,11 @@ const REFUSED: &str = "<p>Incidents contain the output of hooks and are shown to
     <code>basic_auth_users</code>, or require client certificates, in the file of <code>web.config_file</code>. \
     <code>memwarden incidents</code> on this host shows them to root.</p>";
 
+/// How the process ended that another program killed, otherwise the summary.
+fn sentence_of(end: Option<&End>, summary: Option<&str>) -> String {
+    end.map_or_else(|| summary.unwrap_or("Its record cannot be read.").to_owned(), sentence)
+}
+
 fn row_of(entry: &Entry) -> Row {
     let lasted = match (entry.began_unix_seconds, entry.ended_unix_seconds) {
         (Some(began), Some(ended)) => format::duration((ended - began).max(0.0)),
@@ -46,7 +53,7 @@ fn row_of(entry: &Entry) -> Row {
         .text("mode", 3, entry.mode.as_deref().unwrap_or_default())
         .number("lasted", 3, lasted)
         .number("steps", 4, entry.steps.map_or_else(String::new, |steps| steps.to_string()))
-        .prose("summary", entry.summary.as_deref().unwrap_or("Its record cannot be read."))
+        .prose("summary", sentence_of(entry.end.as_deref(), entry.summary.as_deref()))
 }
 
 pub(super) fn list(content: &Content<'_>) -> Markup {
@@ -97,7 +104,7 @@ pub(super) fn one(content: &Content<'_>, id: &str) -> (Markup, bool) {
     let body = html! {
         section #incident {
             h2.title { "Incident " small { (Name(&incident.id)) } }
-            p.figure { (render::tag(Health::Warning, mode)) " " b { (Name(&incident.summary)) } }
+            p.figure { (render::tag(Health::Warning, mode)) " " b { (Name(&sentence_of(incident.end.as_deref(), Some(&incident.summary)))) } }
             (render::facts(&facts))
             p {
                 a href={ "/api/v1/incidents/" (id) "/report.md" } { "Report" } " "
@@ -120,24 +127,25 @@ fn transitions(incident: &Incident) -> Table {
     let rows = incident.moves.iter().map(|step| {
         Row::new("", Health::Ok)
             .text("at", 0, after(incident, step.unix_seconds))
-            .text("from", 0, &step.from)
-            .text("to", 0, &step.to)
-            .prose("because", &step.why)
+            .text("from", 0, step.from.label())
+            .text("to", 0, step.to.label())
+            .prose("because", step.reason.to_string())
     });
     Table::new("Transitions", rows, "No transition is recorded.")
 }
 
 fn steps(incident: &Incident) -> Table {
     let rows = incident.steps.iter().map(|step| {
-        let verb = step.step.get("do").and_then(serde_json::Value::as_str).unwrap_or(UNKNOWN);
-        let outcome = step.outcome.as_str().map_or_else(|| step.outcome.to_string(), str::to_owned);
-        let processes = step.processes.map_or_else(String::new, |processes| processes.to_string());
+        let end = step.end.as_ref();
+        let outcome = end.map(|end| end.outcome.map_or_else(|| "failed".to_owned(), |it| it.to_string()));
+        let processes = end.and_then(|end| end.processes);
+        let error = end.and_then(|end| end.error.as_ref());
         Row::new("", Health::Ok)
             .text("at", 0, after(incident, step.unix_seconds))
-            .text("step", 0, verb)
-            .text("outcome", 0, outcome)
-            .number("processes", 0, processes)
-            .prose("error", step.error.as_deref().unwrap_or_default())
+            .text("step", 0, step.step.work.label())
+            .text("outcome", 0, outcome.unwrap_or_default())
+            .number("processes", 0, processes.map_or_else(String::new, |processes| processes.to_string()))
+            .prose("error", error.map_or_else(String::new, ToString::to_string))
     });
     Table::new("Steps", rows, "No step was taken.")
 }

@@ -111,8 +111,10 @@ fn a_gpu_without_memory_ends_its_job_at_once() {
     wait_for("the GPU in the record", SOON, || {
         let folder = room.incidents().into_iter().next()?;
         let table = std::fs::read_to_string(folder.join("memory-train-GPU.csv")).ok()?;
-        let chart = std::fs::read_to_string(folder.join("memory.svg")).ok()?;
-        (table.contains(&row) && chart.contains("train GPU")).then_some(())
+        table.contains(&row).then_some(())?;
+        let chart = room.state().join("chart.svg");
+        room.report(&folder, Some(&chart));
+        std::fs::read_to_string(chart).unwrap().contains("train GPU").then_some(())
     });
 }
 

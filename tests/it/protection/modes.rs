@@ -48,7 +48,7 @@ fn observing_records_everything_and_sends_no_signal() {
         });
         assert_eq!(page.get("memwarden_protection_mode", &[("mode", "observe")]), Some(1.0));
         let folder = room.wait_incidents(1).remove(0);
-        let report = std::fs::read_to_string(folder.join("report.md")).unwrap();
+        let report = room.report(&folder, None);
         assert!(
             report.contains("no action was taken. Protection would have sent it a checkpoint request"),
             "{report}"

@@ -61,7 +61,7 @@ fn a_daemon_that_is_killed_in_the_middle_is_followed_by_one_that_continues() {
         serde_json::from_slice(&std::fs::read(folder.join("incident.json")).unwrap()).unwrap()
     };
     let (cut, whole) = (read(&folders[0]), read(&folders[1]));
-    assert_eq!(cut["facts"]["interrupted"], "memwarden ended during the incident");
+    assert_eq!(cut["interrupted"], "memwarden ended during the incident");
     assert_eq!(
         whole["summary"],
         "Memory of train ran low; it received a checkpoint request, saved its checkpoint, received SIGTERM and ended."

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::SOON;
 use super::audit::Audit;
 use super::group::Group;
-use crate::harness::{Daemon, wait_for};
+use crate::harness::{Daemon, memwarden, wait_for};
 
 /// What the staged host has, in parts of [`Room::available`].
 pub(crate) const HOST: u64 = 1024;
@@ -259,6 +259,18 @@ impl Room {
         });
         assert_eq!(folders.len(), count);
         folders
+    }
+
+    /// The report of an incident, as it is rendered now, and its chart.
+    pub(crate) fn report(&self, folder: &Path, chart: Option<&Path>) -> String {
+        let mut command = memwarden(&["incidents", "--folder"]);
+        command.arg(folder.parent().unwrap()).arg(folder.file_name().unwrap());
+        if let Some(chart) = chart {
+            command.arg("--plot").arg(chart);
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
     }
 
     /// The folders of the incidents of the target, the oldest first. Every daemon on the machine records what the kernel kills.

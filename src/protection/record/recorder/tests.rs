@@ -1,6 +1,7 @@
 //! Records of incidents, from their beginning to their end.
 
 use super::*;
+use crate::model::facts::{OomScope, OomVictim};
 use crate::model::finding::Subject;
 use crate::model::frame::Frame;
 use crate::model::health::Rule;
@@ -11,8 +12,8 @@ use crate::protection::enforce::executor::BackgroundExecutor as _;
 use crate::protection::policy::Reason;
 use crate::protection::record::ledger::{CompletedStep, Ledger};
 use crate::protection::record::record_step::RecordExecutor;
-use crate::protection::types::audit::Reading;
-use crate::protection::types::incident::Circumstances;
+use crate::protection::types::audit::{Quantity, Reading};
+use crate::protection::types::incident::{Circumstances, Sample};
 use crate::protection::types::rung::State;
 use crate::protection::types::step::{SignalNumber, Step, TargetId, Touched, Work};
 use std::sync::LazyLock;
@@ -65,10 +66,14 @@ fn room(folder: tempfile::TempDir) -> Room {
     Room { folder, store, recorder, ledger }
 }
 
-fn turn<'a>(second: u64, target: &'a Label, from: &'static str, to: &'static str) -> LoggedTransition<'a> {
+fn turn<'a>(second: u64, target: &'a Label, from: State, to: State) -> LoggedTransition<'a> {
     static POLICY: LazyLock<Arc<str>> = LazyLock::new(|| "job (enforce): SIGTERM, then SIGKILL.".into());
-    const READINGS: &[Reading] =
-        &[Reading { what: "headroom_bytes", value: Some(7.0), threshold: Some(9.0), age_seconds: Some(0.1) }];
+    const READINGS: &[Reading] = &[Reading {
+        what: Quantity::HeadroomBytes(Resource::Cgroup),
+        value: Some(7.0),
+        threshold: Some(9.0),
+        age_seconds: Some(0.1),
+    }];
     LoggedTransition {
         at: Timestamp::from_secs(second),
         slot: TargetId(3),
@@ -81,13 +86,13 @@ fn turn<'a>(second: u64, target: &'a Label, from: &'static str, to: &'static str
         reason: Reason::Leak,
         readings: READINGS,
         reading: None,
-        under_way: !matches!(to, "ok"),
+        under_way: to != State::Ok,
         policy: &POLICY,
     }
 }
 
 fn read(store: &Store, id: &str) -> Incident {
-    serde_json::from_slice(&store.file(id, RECORD).unwrap()).unwrap()
+    record(store, id).unwrap()
 }
 
 #[test]
@@ -95,7 +100,7 @@ fn an_escalation_leaves_an_incident_folder() {
     let mut room = room(tempfile::tempdir().unwrap());
     let job = Label::from("job a");
     let (store, ledger) = (room.store.clone(), &mut room.ledger);
-    ledger.moved(&turn(10, &job, "warn", "soft"));
+    ledger.moved(&turn(10, &job, State::Warn, State::Soft));
     let id = ledger.incident(TargetId(3)).unwrap().to_owned();
     assert_eq!(id, "19700101T000010.000Z-job-a");
     // It is there while the incident goes on.
@@ -103,7 +108,7 @@ fn an_escalation_leaves_an_incident_folder() {
     let key = ProcessKey { pid: 77, start: 5 };
     let work = Work::Signal { process: key, signal: SignalNumber::KILL, only_if_caught: false };
     let step = Step { target: TargetId(3), stage: State::Kill, work };
-    ledger.moved(&turn(11, &job, "soft", "kill"));
+    ledger.moved(&turn(11, &job, State::Soft, State::Kill));
     let number = ledger.before(Timestamp::from_secs(11), &step);
     let done = Ok(StepDone { outcome: Outcome::Started(Ticket(5)), processes: 40 });
     let touched: Vec<Touched> = (0..40)
@@ -119,7 +124,7 @@ fn an_escalation_leaves_an_incident_folder() {
     ledger.after(Timestamp::from_secs(11), &completed);
     let late = StepError::TimedOut { within: Duration::from_secs(1), left: 2 };
     ledger.ended(Timestamp::from_secs(13), &Finished::new(Ticket(5), Err(late)));
-    ledger.moved(&turn(14, &job, "cooldown", "ok"));
+    ledger.moved(&turn(14, &job, State::Cooldown, State::Ok));
     assert_eq!(ledger.incident(TargetId(3)), None);
     until(|| room.recorder.status().written == 1);
     let incident = read(&store, &id);
@@ -129,10 +134,16 @@ fn an_escalation_leaves_an_incident_folder() {
     assert_eq!(incident.summary, "Memory of job a ran low; it was killed.");
     assert_eq!((incident.config.as_str(), incident.policy.is_empty()), ("ab12", false));
     let step = &incident.steps[0];
-    assert_eq!((step.result.as_deref(), step.ended_after_seconds), (Some("failed"), Some(2.0)));
-    for file in ["report.md", "memory.svg", "memory-host.csv", "processes.csv", "audit.jsonl"] {
-        assert!(!store.file(&id, file).unwrap().is_empty(), "{file}");
-    }
+    assert_eq!((step.has_failed(), step.ended_after_seconds), (true, Some(2.0)));
+    let file = |name| String::from_utf8(store.file(&id, name).unwrap()).unwrap();
+    assert_eq!(file("memory-host.csv"), "t_s,bytes,limit\n9.000,5,10\n");
+    assert!(!file("processes.csv").is_empty());
+    // Each line was appended once.
+    let mut again = Incident { moves: Vec::new(), steps: Vec::new(), ..incident.clone() };
+    again.read(file("audit.jsonl").as_bytes());
+    assert_eq!(again, incident);
+    let names: Vec<_> = std::fs::read_dir(store.folder().join(&id)).unwrap().collect();
+    assert_eq!(names.len(), 4, "{names:?}: nothing is rendered");
     drop(room.folder);
 }
 
@@ -141,12 +152,12 @@ fn a_step_that_ends_when_the_slot_has_another_job_belongs_to_the_incident_of_its
     let mut room = room(tempfile::tempdir().unwrap());
     let (first, second) = (Label::from("first"), Label::from("second"));
     let ledger = &mut room.ledger;
-    ledger.moved(&turn(10, &first, "soft", "kill"));
+    ledger.moved(&turn(10, &first, State::Soft, State::Kill));
     let work = Work::KillTree { roots: [ProcessKey { pid: 77, start: 5 }].into() };
     let step = Step { target: TargetId(3), stage: State::Kill, work };
     let number = ledger.before(Timestamp::from_secs(10), &step);
     ledger.left(Timestamp::from_secs(11), TargetId(3));
-    ledger.moved(&turn(12, &second, "warn", "soft"));
+    ledger.moved(&turn(12, &second, State::Warn, State::Soft));
     let id = ledger.incident(TargetId(3)).unwrap().to_owned();
     let result = Ok(StepDone { outcome: Outcome::Done, processes: 1 });
     let key = ProcessKey { pid: 77, start: 5 };
@@ -155,7 +166,7 @@ fn a_step_that_ends_when_the_slot_has_another_job_belongs_to_the_incident_of_its
         Timestamp::from_secs(13),
         &CompletedStep { number, step: &step, result: &result, micros: 30, touched },
     );
-    ledger.moved(&turn(14, &second, "cooldown", "ok"));
+    ledger.moved(&turn(14, &second, State::Cooldown, State::Ok));
     until(|| {
         room.ledger.settle();
         room.recorder.status().written == 2
@@ -181,9 +192,9 @@ fn an_incident_has_the_reading_of_its_own_job() {
         slow: None,
     });
     let job = Label::from("job");
-    room.ledger.moved(&LoggedTransition { reason, reading, ..turn(10, &job, "warn", "soft") });
+    room.ledger.moved(&LoggedTransition { reason, reading, ..turn(10, &job, State::Warn, State::Soft) });
     let id = room.ledger.incident(TargetId(3)).unwrap().to_owned();
-    until(|| ["report.md", RECORD].iter().all(|file| room.store.file(&id, file).is_ok()));
+    until(|| room.store.file(&id, RECORD).is_ok());
     let expected = Circumstances {
         resource: Some("host".to_owned()),
         used_bytes: Some(6.0),
@@ -192,19 +203,17 @@ fn an_incident_has_the_reading_of_its_own_job() {
         ..Circumstances::default()
     };
     assert_eq!(read(&room.store, &id).circumstances, expected);
-    let report = String::from_utf8(room.store.file(&id, "report.md").unwrap()).unwrap();
-    assert!(report.contains("| limit | 12 B |") && !report.contains("| step |"), "{report}");
 }
 
 #[test]
 fn two_jobs_of_a_target_have_an_incident_each() {
     let mut room = room(tempfile::tempdir().unwrap());
     let job = Label::from("job");
-    room.ledger.moved(&turn(10, &job, "warn", "soft"));
-    room.ledger.moved(&LoggedTransition { slot: TargetId(4), ..turn(10, &job, "warn", "soft") });
+    room.ledger.moved(&turn(10, &job, State::Warn, State::Soft));
+    room.ledger.moved(&LoggedTransition { slot: TargetId(4), ..turn(10, &job, State::Warn, State::Soft) });
     let [one, other] = [3, 4].map(|slot| room.ledger.incident(TargetId(slot)).unwrap().to_owned());
     assert_eq!((one.as_str(), other), ("19700101T000010.000Z-job", format!("{one}-4")));
-    room.ledger.moved(&turn(11, &job, "soft", "kill"));
+    room.ledger.moved(&turn(11, &job, State::Soft, State::Kill));
     // The guard never waits for the log: a line that it could not add is added in a later round.
     until(|| {
         room.ledger.settle();
@@ -229,12 +238,12 @@ fn an_incident_that_a_restart_cut_short_is_closed() {
         moves: vec![crate::protection::types::incident::Move { unix_seconds: 8.0, ..Default::default() }],
         ..Incident::default()
     };
-    store.write("i1", &[record_of(&open)]).unwrap();
+    store.write("i1", &[(RECORD.to_owned(), open.json())]).unwrap();
     let room = room(folder);
     assert!(room.recorder.flush(Duration::from_secs(20)));
     let closed = read(&room.store, "i1");
     assert_eq!(closed.ended_unix_seconds, Some(8.0));
-    assert_eq!(closed.facts["interrupted"], "memwarden ended during the incident");
+    assert_eq!(closed.interrupted.unwrap(), "memwarden ended during the incident");
 }
 
 #[test]
@@ -253,7 +262,6 @@ fn what_the_kernel_did_is_recorded_at_once() {
 }
 
 fn kill(second: u64, user: u32, cgroup: &str, pid: u32) -> Incident {
-    let facts = [("kills", 1.0.into()), ("victim_pid", pid.to_string().into())];
     #[expect(clippy::cast_precision_loss, reason = "a small number")]
     let unix = second as f64;
     Incident {
@@ -263,11 +271,8 @@ fn kill(second: u64, user: u32, cgroup: &str, pid: u32) -> Incident {
         target: cgroup.to_owned(),
         began_unix_seconds: unix,
         ended_unix_seconds: Some(unix),
-        summary: format!("The kernel killed sh (pid {pid})."),
-        facts: facts
-            .map(|(name, value): (&str, serde_json::Value)| (name.to_owned(), value))
-            .into_iter()
-            .collect(),
+        victim: Some(OomVictim { pid: Some(pid), comm: "sh".into(), ..OomVictim::default() }),
+        kills: 1,
         ..Incident::default()
     }
 }
@@ -282,8 +287,8 @@ fn a_user_whose_cgroups_are_killed_200_times_evicts_no_record_of_others_or_of_pr
     let mut protection = room(tempfile::tempdir().unwrap());
     let job = Label::from("job");
     for second in 1..=20 {
-        protection.ledger.moved(&turn(2 * second, &job, "warn", "soft"));
-        protection.ledger.moved(&turn(2 * second + 1, &job, "soft", "ok"));
+        protection.ledger.moved(&turn(2 * second, &job, State::Warn, State::Soft));
+        protection.ledger.moved(&turn(2 * second + 1, &job, State::Soft, State::Ok));
         assert!(protection.recorder.flush(Duration::from_secs(20)));
     }
     for second in 50..60 {
@@ -328,16 +333,15 @@ fn repeated_kills_in_one_cgroup_are_one_record() {
     assert_eq!((record.began_unix_seconds, record.ended_unix_seconds), (100.0, Some(151.0)));
     assert_eq!(
         record.summary,
-        "The kernel killed sh (pid 6). Kills in this cgroup until 1970-01-01 00:02:31 UTC: 51."
+        "The kernel killed sh (pid 6): the host's memory was exhausted. Kills in this cgroup until \
+         1970-01-01T00:02:31Z: 51."
     );
-    assert_eq!(
-        ["victim_pid", "last_victim_pid"].map(|fact| record.facts[fact].as_str()),
-        [Some("6"), Some("8")]
-    );
+    let pids = [record.victim, record.last_victim].map(|victim| victim.unwrap().pid);
+    assert_eq!(pids, [Some(6), Some(8)]);
     assert!(!store.file(&listed[0], "processes.csv").unwrap().is_empty(), "that of the first kill");
     // An other limit was reached.
     let mut host = kill(152, 1002, "/a", 8);
-    host.facts.insert("victim_scope".to_owned(), "host".into());
+    host.victim.as_mut().unwrap().scope = OomScope::Cgroup;
     second.recorder.record(host);
     assert!(second.recorder.flush(Duration::from_secs(20)));
     assert_eq!(store.names().unwrap().len(), 3);
@@ -352,7 +356,7 @@ fn a_kill_within_an_incident_of_its_job_has_no_record_of_its_own() {
         target: target.to_owned(),
         ..Incident::default()
     };
-    room.ledger.moved(&turn(10, &"job".into(), "warn", "soft"));
+    room.ledger.moved(&turn(10, &"job".into(), State::Warn, State::Soft));
     room.recorder.record(record("i1", "job"));
     room.recorder.record(record("i2", "other"));
     assert!(room.recorder.flush(Duration::from_secs(20)));
@@ -364,7 +368,7 @@ fn a_kill_within_an_incident_of_its_job_has_no_record_of_its_own() {
 fn a_step_of_the_plan_has_it_written_first() {
     let mut room = room(tempfile::tempdir().unwrap());
     let job = Label::from("job");
-    room.ledger.moved(&turn(10, &job, "warn", "soft"));
+    room.ledger.moved(&turn(10, &job, State::Warn, State::Soft));
     let id = room.ledger.incident(TargetId(3)).unwrap().to_owned();
     let mut errand = RecordExecutor::new(Arc::clone(&room.recorder));
     let step = Step { target: TargetId(3), stage: State::Soft, work: Work::Record };
@@ -392,13 +396,13 @@ fn a_folder_that_cannot_be_written_is_reported_and_delays_nothing() {
     std::fs::write(folder.path().join("incidents"), "in the way").unwrap();
     let mut room = room(folder);
     let job = Label::from("job");
-    room.ledger.moved(&turn(10, &job, "warn", "soft"));
+    room.ledger.moved(&turn(10, &job, State::Warn, State::Soft));
     until(|| room.recorder.status().trouble.is_some());
-    room.ledger.moved(&turn(11, &job, "soft", "ok"));
+    room.ledger.moved(&turn(11, &job, State::Soft, State::Ok));
     assert!(room.recorder.flush(Duration::from_secs(20)), "the first one has failed");
-    room.ledger.moved(&turn(12, &job, "warn", "soft"));
+    room.ledger.moved(&turn(12, &job, State::Warn, State::Soft));
     std::fs::remove_file(room.folder.path().join("incidents")).unwrap();
-    room.ledger.moved(&turn(13, &job, "soft", "ok"));
+    room.ledger.moved(&turn(13, &job, State::Soft, State::Ok));
     until(|| room.recorder.status().written == 1);
     assert_eq!(room.recorder.status().trouble, None);
 }

@@ -2,6 +2,7 @@
 
 mod table;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -51,6 +52,22 @@ impl Store {
             }
             let path = folder.join(name);
             fs::write_atomically(&path, |out| out.write_all(bytes)).map_err(failed("write", &path))?;
+        }
+        Ok(size(&folder))
+    }
+
+    /// Appends to files of an incident, each of which is taken from `pending` once it is written; returns the size of all its
+    /// files in bytes.
+    ///
+    /// # Errors
+    /// The first file that cannot be written.
+    pub fn append(&self, id: &str, pending: &mut BTreeMap<String, Vec<u8>>) -> Result<u64, IncidentError> {
+        let folder = self.place(id)?;
+        make(&folder)?;
+        while let Some(first) = pending.first_entry() {
+            let path = folder.join(first.key());
+            fs::append_to(&path, first.get()).map_err(failed("write", &path))?;
+            first.remove();
         }
         Ok(size(&folder))
     }

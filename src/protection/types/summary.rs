@@ -1,12 +1,18 @@
 //! The summary of an incident in one sentence. It states what was done, not what was due.
 
-use crate::protection::policy::{Reason, State};
-use crate::protection::types::incident::{Incident, Move, StepRecord};
+use super::incident::{Cause, Incident, Move, StepRecord};
+use super::reason::Reason;
+use super::rung::State;
+use super::step::{Outcome, Work};
+use crate::model::facts::OomScope;
+use crate::model::format;
 
-/// The summary, from the transitions; the existing one where there are none.
-pub(super) fn summary(incident: &Incident) -> String {
-    if incident.moves.is_empty() {
-        return incident.summary.clone();
+/// The summary; the existing one where nothing more is known.
+pub fn summary(incident: &Incident) -> String {
+    match incident.cause {
+        Cause::KernelOom if incident.kills > 0 => return of_kills(incident),
+        _ if incident.moves.is_empty() => return incident.summary.clone(),
+        _ => {}
     }
     let enforced = incident.mode == "enforce";
     let mut output: Vec<&str> = Vec::new();
@@ -14,12 +20,11 @@ pub(super) fn summary(incident: &Incident) -> String {
         output.extend_from_slice(if enforced { was(incident, step) } else { would(incident, step) });
     }
     let target = &incident.target;
-    let requested = incident.moves.iter().find(|step| step.to == State::Checkpoint.label());
-    let by = |reason| requested.is_some_and(|step| because(step, reason));
-    let cause = match (by(Reason::RunRequest), by(Reason::Prekill)) {
-        (true, _) => format!("Another node of its run asked for a checkpoint of {target}"),
-        (_, true) => format!("systemd-oomd was about to kill {target}"),
-        (false, false) => format!("Memory of {target} ran low"),
+    let requested = incident.moves.iter().find(|step| step.to == State::Checkpoint);
+    let cause = match requested.map(|step| step.reason) {
+        Some(Reason::RunRequest) => format!("Another node of its run asked for a checkpoint of {target}"),
+        Some(Reason::Prekill) => format!("systemd-oomd was about to kill {target}"),
+        _ => format!("Memory of {target} ran low"),
     };
     match (enforced, output.is_empty()) {
         (_, true) => format!("{cause}; no signal is recorded."),
@@ -30,12 +35,27 @@ pub(super) fn summary(incident: &Incident) -> String {
     }
 }
 
-fn goes(step: &Move, to: State) -> bool {
-    step.to == to.label()
-}
-
-fn because(step: &Move, reason: Reason) -> bool {
-    step.reason == reason.label()
+fn of_kills(incident: &Incident) -> String {
+    let victim = incident.victim.as_ref();
+    let why = match victim.map(|victim| victim.scope) {
+        Some(OomScope::Cgroup) => "a cgroup's memory was exhausted",
+        Some(OomScope::Host) => "the host's memory was exhausted",
+        Some(OomScope::Nodes) => "the memory of the NUMA nodes that it may use was exhausted",
+        Some(OomScope::Request) => "an operator asked for it (sysrq f)",
+        Some(OomScope::PageFault) | None => "which memory was exhausted is not known",
+    };
+    let who = match victim.map(|victim| (victim.comm.as_str(), victim.pid)) {
+        Some((comm, Some(pid))) if !comm.is_empty() => format!("{comm} (pid {pid})"),
+        Some((_, Some(pid))) => format!("a process (pid {pid})"),
+        _ => "a process".to_owned(),
+    };
+    let first = format!("The kernel killed {who}: {why}.");
+    match incident.ended_unix_seconds.filter(|ended| *ended > incident.began_unix_seconds) {
+        Some(until) => {
+            format!("{first} Kills in this cgroup until {}: {}.", format::timestamp(until), incident.kills)
+        }
+        None => first,
+    }
 }
 
 /// Whether the steps of a stage reached processes.
@@ -53,17 +73,19 @@ enum Reached {
 
 fn reached(incident: &Incident, stage: State) -> Reached {
     let signals = |step: &&StepRecord| {
-        let verb = step.step["do"].as_str().unwrap_or_default();
-        step.step["stage"] == stage.label() && matches!(verb, "signal" | "kill_group" | "kill_tree")
+        let work = &step.step.work;
+        step.step.stage == stage && (work.kills() || matches!(work, Work::Signal { .. }))
     };
     let steps: Vec<&StepRecord> = incident.steps.iter().filter(signals).collect();
-    let arrived = |step: &StepRecord| step.reached.iter().any(|process| process["errno"] == 0);
+    let arrived = |step: &&StepRecord| {
+        step.reached.iter().any(|process| process.errno == 0)
+            || matches!(step.outcome(), Some(Outcome::Done | Outcome::WouldHave))
+    };
     if steps.is_empty() {
         Reached::Unmeant
-    } else if steps.iter().any(|step| arrived(step) || step.outcome == "done" || step.outcome == "would_have")
-    {
+    } else if steps.iter().any(arrived) {
         Reached::Some
-    } else if steps.iter().any(|step| step.result.is_none() && step.outcome.is_null()) {
+    } else if steps.iter().any(|step| step.end.is_none()) {
         Reached::Unknown
     } else {
         Reached::None
@@ -72,7 +94,7 @@ fn reached(incident: &Incident, stage: State) -> Reached {
 
 /// The effects of a transition on the job.
 fn was(incident: &Incident, step: &Move) -> &'static [&'static str] {
-    if goes(step, State::Checkpoint) {
+    if step.to == State::Checkpoint {
         return match reached(incident, State::Checkpoint) {
             Reached::Some => &["received a checkpoint request"],
             Reached::None => &["could not be sent a checkpoint request"],
@@ -80,8 +102,8 @@ fn was(incident: &Incident, step: &Move) -> &'static [&'static str] {
             Reached::Unknown => &[],
         };
     }
-    if goes(step, State::Term) {
-        let saved = because(step, Reason::Saved);
+    if step.to == State::Term {
+        let saved = step.reason == Reason::Saved;
         return match (saved, reached(incident, State::Term)) {
             (true, Reached::Some) => &["saved its checkpoint", "received SIGTERM"],
             (true, Reached::Unknown) => &["saved its checkpoint"],
@@ -91,7 +113,7 @@ fn was(incident: &Incident, step: &Move) -> &'static [&'static str] {
             (false, _) => &["could not be sent SIGTERM"],
         };
     }
-    if goes(step, State::Kill) {
+    if step.to == State::Kill {
         return match reached(incident, State::Kill) {
             Reached::Some => &["was killed"],
             Reached::Unknown => &[],
@@ -99,34 +121,34 @@ fn was(incident: &Incident, step: &Move) -> &'static [&'static str] {
         };
     }
     // What VERIFY waited for was named before.
-    let verified = step.from == State::Verify.label();
-    if because(step, Reason::SavedAndGone) {
+    let verified = step.from == State::Verify;
+    if step.reason == Reason::SavedAndGone {
         return &["saved its checkpoint", "ended"];
     }
-    if because(step, Reason::Gone) && !verified {
+    if step.reason == Reason::Gone && !verified {
         return &["ended"];
     }
-    let requests = [Reason::RunRequest, Reason::Prekill];
-    let requested = incident.moves.iter().any(|step| requests.iter().any(|reason| because(step, *reason)));
-    if requested && goes(step, State::Cooldown) && because(step, Reason::Saved) {
+    let mut moves = incident.moves.iter();
+    let requested = moves.any(|step| matches!(step.reason, Reason::RunRequest | Reason::Prekill));
+    if requested && step.to == State::Cooldown && step.reason == Reason::Saved {
         return &["saved its checkpoint"];
     }
-    let went_on = !verified && because(step, Reason::Recovered);
+    let went_on = !verified && step.reason == Reason::Recovered;
     if went_on { &["recovered"] } else { &[] }
 }
 
 /// The effects that a transition would have had.
 fn would(incident: &Incident, step: &Move) -> &'static [&'static str] {
-    if goes(step, State::Checkpoint) {
+    if step.to == State::Checkpoint {
         return match reached(incident, State::Checkpoint) {
             Reached::None => &["found no process that handles the request"],
             _ => &["sent it a checkpoint request"],
         };
     }
-    if goes(step, State::Term) {
+    if step.to == State::Term {
         return &["sent it SIGTERM"];
     }
-    if goes(step, State::Kill) { &["killed it"] } else { &[] }
+    if step.to == State::Kill { &["killed it"] } else { &[] }
 }
 
 /// "a", "a and b", "a, b and c".
@@ -141,33 +163,55 @@ fn list(parts: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protection::policy::{Resource, Rung};
+    use crate::model::ids::ProcessKey;
+    use crate::protection::types::audit::{StepEnd, StepResult};
+    use crate::protection::types::reason::Resource;
+    use crate::protection::types::rung::Rung;
+    use crate::protection::types::step::{SignalNumber, Skip, Step, TargetId};
     use expect_test::expect;
+
+    fn signal() -> Work {
+        let process = ProcessKey { pid: 7, start: 1 };
+        Work::Signal { process, signal: SignalNumber::TERM, only_if_caught: false }
+    }
+
+    fn killing() -> Work {
+        Work::KillTree { roots: [].into() }
+    }
 
     #[track_caller]
     fn check(mode: &str, moves: &[(State, State, Reason)], expected: &expect_test::Expect) {
-        let signal = r#"{"do":"signal","stage":"checkpoint"}"#;
-        let term = r#"{"do":"signal","stage":"term"}"#;
-        let kill = r#"{"do":"kill_tree","stage":"kill"}"#;
-        check_steps(mode, moves, &[(signal, "done"), (term, "done"), (kill, "done")], expected);
+        let done = Some(Outcome::Done);
+        let steps = [
+            (State::Checkpoint, signal(), done),
+            (State::Term, signal(), done),
+            (State::Kill, killing(), done),
+        ];
+        check_steps(mode, moves, &steps, expected);
     }
 
+    /// A step without an outcome has no end.
     #[track_caller]
     fn check_steps(
         mode: &str,
         moves: &[(State, State, Reason)],
-        steps: &[(&str, &str)],
+        steps: &[(State, Work, Option<Outcome>)],
         expected: &expect_test::Expect,
     ) {
-        let steps = steps.iter().map(|(step, outcome)| StepRecord {
-            step: serde_json::from_str(step).unwrap(),
-            outcome: serde_json::from_str(outcome).unwrap_or_else(|_| (*outcome).into()),
-            ..StepRecord::default()
+        let steps = steps.iter().map(|(stage, work, outcome)| StepRecord {
+            end: outcome.map(|outcome| StepEnd {
+                result: StepResult::Ok,
+                outcome: Some(outcome),
+                processes: None,
+                errno: None,
+                error: None,
+            }),
+            ..StepRecord::new(1, 0.0, Step { target: TargetId(1), stage: *stage, work: work.clone() })
         });
         let moves = moves.iter().map(|(from, to, reason)| Move {
-            from: from.label().to_owned(),
-            to: to.label().to_owned(),
-            reason: reason.label().to_owned(),
+            from: *from,
+            to: *to,
+            reason: *reason,
             ..Move::default()
         });
         let (target, mode) = ("job".to_owned(), mode.to_owned());
@@ -238,15 +282,21 @@ mod tests {
             (checkpoint, term, Reason::NobodyCatches),
             (term, kill, Reason::TermOver),
         ];
-        let ask = r#"{"do":"signal","stage":"checkpoint"}"#;
-        let term = r#"{"do":"signal","stage":"term"}"#;
-        let kill = r#"{"do":"kill_group","stage":"kill"}"#;
-        let record = r#"{"do":"record","stage":"checkpoint"}"#;
-        let not_caught = r#"{"skipped":"not_caught"}"#;
+        let done = Some(Outcome::Done);
+        let ask = |outcome| (State::Checkpoint, signal(), Some(outcome));
+        let end = |outcome| (State::Term, signal(), Some(outcome));
+        let record = (State::Checkpoint, Work::Record, done);
+        let not_caught = ask(Outcome::Skipped(Skip::NotCaught));
         check_steps(
             "enforce",
             &moves,
-            &[(record, "done"), (ask, not_caught), (ask, not_caught), (term, "done"), (kill, "done")],
+            &[
+                record.clone(),
+                not_caught.clone(),
+                not_caught.clone(),
+                end(Outcome::Done),
+                (State::Kill, killing(), done),
+            ],
             &expect![
                 "Memory of job ran low; it could not be sent a checkpoint request, received SIGTERM and was killed."
             ],
@@ -254,7 +304,12 @@ mod tests {
         check_steps(
             "enforce",
             &moves,
-            &[(ask, not_caught), (ask, "done"), (term, r#"{"skipped":"gone"}"#), (kill, "null")],
+            &[
+                not_caught,
+                ask(Outcome::Done),
+                end(Outcome::Skipped(Skip::Gone)),
+                (State::Kill, killing(), None),
+            ],
             &expect![
                 "Memory of job ran low; it received a checkpoint request and could not be sent SIGTERM."
             ],
@@ -262,7 +317,7 @@ mod tests {
         check_steps(
             "enforce",
             &moves[..1],
-            &[(record, "done")],
+            &[record],
             &expect!["Memory of job ran low; it was given time for a checkpoint."],
         );
     }
