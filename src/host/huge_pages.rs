@@ -44,7 +44,6 @@ pub fn in_pools(roots: &Roots, node: &Path) -> Bytes {
     sizes(roots).into_iter().filter_map(of_size).fold(Bytes::ZERO, Bytes::saturating_add)
 }
 
-/// The size of a folder.
 fn size(folder: &str) -> Option<PageSize> {
     let kib = number(folder.strip_prefix("hugepages-")?.strip_suffix("kB")?.as_bytes())?;
     // As `mem_fmt` in mm/hugetlb_cgroup.c.

@@ -36,7 +36,6 @@ const RESERVED: usize = 64;
 /// Most signals of a CPU that one call passes on; further ones can be sent during the call.
 const MOST: usize = 1000;
 
-/// A signal that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentSignal {
     /// The thread that it was sent to: the pid of a process where it was sent to the process.

@@ -49,10 +49,7 @@ pub enum TrustError {
     },
     /// The host has no certificate authorities.
     #[error("no CA certificates found to verify an https server; tried {tried:?}")]
-    NoAuthorities {
-        /// The paths that were tried.
-        tried: Vec<PathBuf>,
-    },
+    NoAuthorities { tried: Vec<PathBuf> },
 }
 
 impl Trust {

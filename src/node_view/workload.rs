@@ -60,7 +60,6 @@ pub struct Workload {
     /// Processes in its cgroup, or below, that the kernel has killed for lack of memory since the cgroup was created; absent
     /// where the cgroup can have processes of others: that of a workload that its matcher or its GPU names.
     pub oom_kills: Option<f64>,
-    /// Memory on all GPUs.
     pub gpu_memory: Option<f64>,
     /// Memory by GPU: its index, and the amount where the driver reports it.
     pub gpus: Vec<(String, Option<f64>)>,

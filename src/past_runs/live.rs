@@ -12,7 +12,6 @@ use crate::model::time::Timestamp;
 /// What is known of one rank in this tick.
 #[derive(Clone, Debug)]
 pub struct ObservedRank {
-    /// Its process.
     pub process: ProcessKey,
     /// The user whose share its runs take: the owner of subordinate user ids.
     pub payer: u32,

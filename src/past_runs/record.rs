@@ -133,7 +133,6 @@ impl Outcome {
 /// The highest memory that was measured in a phase on a resource: that of the rank with the most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhasePeak {
-    /// The phase.
     pub phase: Phase,
     /// The kind of the resource.
     pub resource: Medium,
@@ -187,10 +186,8 @@ pub struct PastRun {
 /// A run with its command, as it is shown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ShownRun {
-    /// The command.
     #[serde(flatten)]
     pub command: Command,
-    /// The run.
     #[serde(flatten)]
     pub past: PastRun,
 }

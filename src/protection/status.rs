@@ -75,7 +75,6 @@ pub struct SlotReport {
     pub target: usize,
     /// Distinguishes the job from earlier jobs in the same slot.
     pub serial: u64,
-    /// The state.
     pub state: State,
     /// Whether the victims, or their kill, exceed the time limit.
     pub overdue: bool,
@@ -96,9 +95,7 @@ pub struct SlotReport {
 /// The report of the guard.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// By target.
     pub targets: Vec<TargetReport>,
-    /// By slot.
     pub slots: Vec<Option<SlotReport>>,
     /// Terminations left for the host in the current hour.
     pub host_left: u32,
@@ -149,7 +146,6 @@ pub struct Names {
     pub target_most_per_hour: Vec<u32>,
     /// Maximum number of terminations per hour on the host.
     pub max_kills_per_hour: u32,
-    /// By slot.
     pub slots: Vec<Option<Name>>,
     /// Jobs without a slot, by user.
     pub without_slot: Vec<(Option<u32>, u64)>,

@@ -181,7 +181,6 @@ impl RunComparison {
         }
     }
 
-    /// As text.
     pub fn text(&self, page: Page) -> String {
         let mut out = String::new();
         let [before, after] = self.runs;

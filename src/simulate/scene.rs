@@ -122,7 +122,6 @@ pub(super) fn ranks(second: u64) -> impl Iterator<Item = Rank> {
 }
 
 impl Run {
-    /// Its workload.
     pub(super) fn workload(&self) -> String {
         format!("slurm-{}", self.slurm_job)
     }

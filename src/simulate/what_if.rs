@@ -84,7 +84,6 @@ named! {
     pub enum Fate {
         /// It reached the end of its recording.
         Survived = "survived",
-        /// The kernel killed it.
         OomKilled = "killed by the kernel",
         /// The policy sent SIGTERM.
         Terminated = "terminated",

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use super::{field, number};
 
-/// A mount of a tmpfs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TmpfsMount {
     /// The id of the mount, which another mount can get after this one is gone.

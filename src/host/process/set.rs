@@ -18,7 +18,6 @@ use crate::model::units::Bytes;
 /// `smaps_rollup` has about 800 bytes.
 const ROOM: usize = 4096;
 
-/// The memory of a set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetMemory {
     /// Anonymous and shared memory; a page that several of the processes map counts once. Of a page that others map too, the

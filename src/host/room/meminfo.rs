@@ -143,7 +143,6 @@ pub const ARCSTATS: &str = "spl/kstat/zfs/arcstats";
 /// The adaptive replacement cache of ZFS. The kernel does not count it as page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arc {
-    /// Its size.
     pub size: Bytes,
     /// The size down to which ZFS shrinks it where others need memory.
     pub least: Bytes,

@@ -179,7 +179,6 @@ async fn ask_one(
     Err((outcome, format!("{status}: {text}")))
 }
 
-/// A host with its port.
 fn with_port(host: &str, port: u16) -> String {
     let bare = host.rsplit_once(':').is_none_or(|(before, after)| {
         after.ends_with(']') || (before.contains(':') && !before.ends_with(']'))

@@ -75,7 +75,6 @@ impl HostMeter {
 /// The memory of some NUMA nodes, outside of their pools of huge pages.
 #[derive(Debug)]
 pub struct NodesMeter {
-    /// The nodes.
     pub nodes: NodeSet,
     /// Memory in their pools of huge pages, which their `meminfo` tells for one size only, in bytes.
     pools: Bytes,

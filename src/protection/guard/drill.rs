@@ -50,7 +50,6 @@ pub struct Job {
     pub steps: Vec<DrilledStep>,
 }
 
-/// One step of a drill.
 #[derive(Debug)]
 pub struct DrilledStep {
     /// The state that it belongs to.

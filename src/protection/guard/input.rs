@@ -41,7 +41,6 @@ pub enum SampledReading {
     Absent,
     /// The target has the resource, and the memory left is unknown.
     Unknown,
-    /// The reading.
     Read(Reading),
 }
 
@@ -75,7 +74,6 @@ pub struct JobInput {
     pub user: Option<u32>,
     /// The escalation of a job that is new in the slot.
     pub escalation: Option<Escalation>,
-    /// Its names.
     pub names: Arc<JobNames>,
     /// Its processes.
     pub roster: Arc<Roster>,
@@ -112,7 +110,6 @@ pub struct SamplerReadings {
     pub growth: Option<f64>,
     /// Whether a leak is confirmed; absent where no analyzer observes the job.
     pub leak: Option<bool>,
-    /// The alert that fires for it.
     pub alert: Option<FiringAlert>,
     /// Why no action is allowed for the job.
     pub unfit: Option<Unfit>,

@@ -23,7 +23,6 @@ const SLOT_RETENTION: Duration = Duration::from_secs(120);
 pub(super) enum JobIdentity {
     /// The target names no process now.
     None,
-    /// A workload.
     Workload(WorkloadKey),
     /// The topmost cgroup that the target names.
     Group(Label),
@@ -63,7 +62,6 @@ pub(super) struct JobSlot {
     pub(super) cannot_save: BTreeSet<Label>,
 }
 
-/// All slots.
 #[derive(Debug)]
 pub(super) struct JobSlots {
     pub(super) all: Vec<Option<JobSlot>>,

@@ -38,7 +38,6 @@ pub(super) struct JobState {
     pub(super) target: usize,
     /// The user of the job.
     pub(super) user: Option<u32>,
-    /// The names of the job.
     pub(super) names: Arc<JobNames>,
     /// The processes of the newest sample.
     pub(super) roster: Arc<Roster>,

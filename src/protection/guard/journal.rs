@@ -33,7 +33,6 @@ pub struct JobTransition {
     pub user: Option<u32>,
     /// Whether the target is observed or acted on.
     pub mode: Mode,
-    /// The transition.
     pub transition: Transition,
     /// Whether an incident is in progress after it.
     pub under_way: bool,

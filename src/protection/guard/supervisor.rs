@@ -90,7 +90,6 @@ impl GuardSupervisor {
         &self.feed
     }
 
-    /// The receiver of alerts.
     pub const fn alert_receiver(&self) -> &Arc<AlertReceiver> {
         &self.alert_receiver
     }

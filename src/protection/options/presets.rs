@@ -23,7 +23,6 @@ named! {
 pub struct Preset {
     /// The name in the configuration.
     pub name: &'static str,
-    /// The signal.
     pub signal: SignalNumber,
     /// The ranks that must receive it.
     pub ranks: AskedRanks,
@@ -90,7 +89,6 @@ pub const NAMES: [&str; PRESETS.len()] = {
     names
 };
 
-/// The preset of a name.
 pub fn named(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)
 }

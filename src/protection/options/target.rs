@@ -62,7 +62,6 @@ named! {
 /// How a checkpoint is requested, and how the job acknowledges it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// The signal.
     pub signal: Option<SignalNumber>,
     /// Whether the other nodes of the job's run are asked too.
     pub run: bool,
@@ -108,10 +107,8 @@ impl Raise {
     }
 }
 
-/// A target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// Its name.
     pub name: Label,
     /// The pattern of its processes.
     pub selector: Selector,

@@ -11,14 +11,11 @@ use super::options::target::Target;
 use super::policy::{Mode, Observed, Reason, State, Transition};
 use super::types::step::{Step, TargetId, Work};
 
-/// The input of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanInput<'t> {
     /// The id of the slot.
     pub id: TargetId,
-    /// The target.
     pub target: &'t Target,
-    /// The transition.
     pub transition: &'t Transition,
     /// The observations of the transition.
     pub observed: &'t Observed,
@@ -33,7 +30,6 @@ pub struct PlanInput<'t> {
 /// One step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// The step.
     pub step: Step,
     /// The step is skipped where the step at this index was carried out.
     pub unless: Option<u16>,

@@ -16,7 +16,6 @@ use crate::protection::types::step::Group;
 /// A process that may be signalled for a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessInfo {
-    /// The process.
     pub key: ProcessKey,
     /// Its parent's pid.
     pub parent: u32,
@@ -31,7 +30,6 @@ pub struct ProcessInfo {
 /// A process that may receive the checkpoint signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// The process.
     pub key: ProcessKey,
     /// The index of its nearest ancestor that is signalled before; once that one was signalled, this one is not: a
     /// forked child has its parent's handlers, and no state of its own to save.

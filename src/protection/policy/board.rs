@@ -103,7 +103,6 @@ impl Board {
         self.host.count(at, user);
     }
 
-    /// The escalation in a slot.
     pub fn escalation(&self, slot: usize) -> Option<&Escalation> {
         self.slots.get(slot)?.as_ref().map(|occupied| &occupied.escalation)
     }

@@ -140,12 +140,10 @@ impl Default for Conditions {
 }
 
 impl Conditions {
-    /// The truth of a condition.
     pub const fn get(&self, condition: Condition) -> Truth {
         self.0[condition as usize]
     }
 
-    /// Sets a condition.
     pub const fn set(&mut self, condition: Condition, truth: Truth) {
         self.0[condition as usize] = truth;
     }

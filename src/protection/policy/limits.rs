@@ -75,7 +75,6 @@ pub struct Limits {
     pub soft_within: Duration,
     /// A confirmed leak.
     pub leak: Trigger,
-    /// An alert.
     pub alert: Trigger,
     /// Time that the hook has before a checkpoint is requested.
     pub hook_wait: Duration,

@@ -18,7 +18,6 @@ pub type ByResource<T> = [T; Resource::ALL.len()];
 /// A value and its age.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Aged<T> {
-    /// The value.
     pub value: T,
     /// Its age at the time of the step.
     pub age: Duration,
@@ -47,7 +46,6 @@ impl<T> Aged<T> {
         Self { value, age: Duration::ZERO }
     }
 
-    /// A value of that age.
     pub const fn of(value: T, age: Duration) -> Self {
         Self { value, age }
     }
@@ -76,7 +74,6 @@ pub struct Members {
 /// An acknowledgement of a checkpoint request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack {
-    /// The state of the checkpoint.
     pub kind: CheckpointState,
     /// When it was received.
     pub at: Timestamp,
@@ -133,7 +130,6 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// The reading of one resource.
     pub const fn reading(&self, resource: Resource) -> Option<&Aged<Reading>> {
         self.readings[resource.place()].as_ref()
     }

@@ -53,9 +53,7 @@ impl Id {
 pub struct CompletedStep<'d> {
     /// The number from [`Ledger::before`].
     pub number: u64,
-    /// The step.
     pub step: &'d Step,
-    /// The result.
     pub result: &'d Result<StepDone, StepError>,
     /// How long it took, in microseconds.
     pub micros: u64,
@@ -68,7 +66,6 @@ pub struct CompletedStep<'d> {
 pub struct LoggedTransition<'a> {
     /// When.
     pub at: Timestamp,
-    /// The id of the slot.
     pub slot: TargetId,
     /// The target's name.
     pub target: &'a Label,

@@ -74,7 +74,6 @@ pub type SharedFlight = Arc<Mutex<Flight>>;
 /// The newest frame and the one before it, the newest last.
 pub(super) type SharedFrames = Arc<Mutex<Vec<Arc<Frame>>>>;
 
-/// All records.
 #[derive(Debug)]
 pub struct Records {
     audit: AuditLog,
@@ -316,7 +315,6 @@ impl Records {
         Ledger::new(self.audit.clone(), Arc::clone(&self.recorder), config)
     }
 
-    /// The audit log.
     #[cfg(test)]
     pub const fn audit(&self) -> &AuditLog {
         &self.audit

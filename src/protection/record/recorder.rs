@@ -144,7 +144,6 @@ impl Recorder {
         self.messages.try_send(Message::Step(ticket, report)).is_ok()
     }
 
-    /// The status.
     pub fn status(&self) -> Status {
         Status { lost: self.lost.load(Ordering::Relaxed), ..lock(&self.status).clone() }
     }

@@ -36,11 +36,9 @@ pub struct Reading {
     pub value: Option<f64>,
     /// The threshold that it is compared with, where there is one.
     pub threshold: Option<f64>,
-    /// Its age in seconds.
     pub age_seconds: Option<f64>,
 }
 
-/// One line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Line<'a> {
     schema: Cow<'a, str>,
@@ -74,7 +72,6 @@ pub struct Occasion<'a> {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "entry", rename_all = "snake_case")]
 pub enum Entry<'a> {
-    /// A transition.
     Transition {
         /// The state before.
         from: State,
@@ -95,7 +92,6 @@ pub enum Entry<'a> {
     },
     /// The result of a step.
     After {
-        /// Its number.
         number: u64,
         /// Its duration in microseconds, whatever the result.
         #[serde(rename = "took_us")]

@@ -36,7 +36,6 @@ pub struct Sample {
     pub subject: Label,
     /// Bytes used, where known.
     pub used: Option<Bytes>,
-    /// The limit in bytes.
     pub limit: Option<Bytes>,
 }
 
@@ -170,7 +169,6 @@ pub struct Circumstances {
     /// Its path, as the job reported it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_path: Option<String>,
-    /// Its age.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_age_seconds: Option<f64>,
 }
@@ -249,7 +247,6 @@ pub struct Incident {
     pub end: Option<Box<End>>,
     /// The transitions.
     pub moves: Vec<Move>,
-    /// The steps.
     pub steps: Vec<StepRecord>,
     /// The first and the last victim of the kernel's OOM killer, where its log names them.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -58,7 +58,6 @@ impl RunRequest {
 /// Which run is asked for what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunQuery {
-    /// The run.
     pub run: Label,
     /// The id of its Slurm job; empty where it has none.
     pub slurm_job_id: Label,

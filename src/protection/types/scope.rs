@@ -14,7 +14,6 @@ pub enum Member {
     Group(Group),
     /// A process and its descendants.
     Tree(ProcessKey),
-    /// One process.
     Process(ProcessKey),
 }
 
@@ -84,7 +83,6 @@ pub struct Exempt {
 /// What the kernel reports of a process at this moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'c> {
-    /// Which process it is.
     pub key: ProcessKey,
     /// Its real, effective and saved user.
     pub users: [u32; 3],

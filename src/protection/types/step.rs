@@ -62,7 +62,6 @@ impl SignalNumber {
 pub struct Hook {
     /// The program's absolute path.
     pub program: PathBuf,
-    /// Its arguments.
     pub arguments: Vec<String>,
     /// Time after which its whole session is killed; at most 60 s.
     pub timeout: Duration,
@@ -91,16 +90,13 @@ pub enum Work {
     Record,
     /// Start a hook.
     Hook {
-        /// The hook.
         hook: Arc<Hook>,
         /// The JSON on its standard input.
         input: Arc<str>,
     },
     /// Send one process one signal.
     Signal {
-        /// The process.
         process: ProcessKey,
-        /// The signal.
         signal: SignalNumber,
         /// Whether to send nothing where the process has no handler: most signals would terminate it.
         only_if_caught: bool,
@@ -115,10 +111,7 @@ pub enum Work {
     /// Ask the daemons of the other nodes of a run to request a checkpoint of it too.
     AskRun(Arc<RunQuery>),
     /// Record the request of another node that caused the incident.
-    RunRequested {
-        /// The request.
-        request: Arc<RunRequest>,
-    },
+    RunRequested { request: Arc<RunRequest> },
     /// Record the cgroup that systemd-oomd was about to kill, which caused the incident.
     PrekillNotified {
         /// The path of the cgroup.
@@ -132,10 +125,7 @@ pub enum Work {
         within: Duration,
     },
     /// Kill all processes of a cgroup at once.
-    KillGroup {
-        /// The group.
-        group: Group,
-    },
+    KillGroup { group: Group },
     /// Kill processes and their descendants, repeatedly until none is left.
     KillTree {
         /// The roots, and other known members.
@@ -148,7 +138,6 @@ pub enum Work {
     },
     /// Raise the memory limit of a cgroup or of an ancestor, where all its processes belong to the target.
     Raise {
-        /// The group.
         group: Group,
         /// The inode of the group with the limit: this group or an ancestor.
         limited: u64,
@@ -158,15 +147,9 @@ pub enum Work {
         to: Bytes,
     },
     /// Freeze a cgroup.
-    Freeze {
-        /// The group.
-        group: Group,
-    },
+    Freeze { group: Group },
     /// Thaw a cgroup.
-    Thaw {
-        /// The group.
-        group: Group,
-    },
+    Thaw { group: Group },
     /// Send a JSON document to a web service.
     Webhook {
         /// The URL; displayed and recorded by its host only, since the rest is often a secret.
@@ -177,9 +160,7 @@ pub enum Work {
     },
     /// Wait until processes have ended and a cgroup is empty.
     AwaitEnd {
-        /// The processes.
         processes: Arc<[ProcessKey]>,
-        /// The group.
         group: Option<Group>,
         /// The time limit.
         within: Duration,
@@ -303,13 +284,11 @@ impl fmt::Display for Skip {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It is done.
     Done,
     /// It has started; [`Executor::poll`] returns its end.
     Started(Ticket),
     /// The job reports that it is saving its checkpoint; the step has not ended.
     Saving(Ticket),
-    /// It was skipped.
     Skipped(Skip),
     /// It would have been done in mode `enforce`.
     WouldHave,

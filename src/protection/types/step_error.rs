@@ -22,14 +22,10 @@ pub enum StepError {
     NoScope(TargetId),
     /// The cgroup was removed, or replaced by another at the same path.
     #[error("cgroup {path} has been removed or replaced")]
-    OtherGroup {
-        /// The path.
-        path: Label,
-    },
+    OtherGroup { path: Label },
     /// The kernel refused.
     #[error("{call}{}: {}", of_process(*pid), std::io::Error::from_raw_os_error(*errno))]
     System {
-        /// The call.
         call: &'static str,
         /// The process, 0 for none.
         pid: u32,

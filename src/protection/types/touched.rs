@@ -8,7 +8,6 @@ use crate::model::printable::is_hidden;
 /// One process that a step reached, or would have reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Touched {
-    /// The process.
     #[serde(flatten)]
     pub key: ProcessKey,
     /// Its real user.

@@ -27,7 +27,6 @@ pub(crate) fn write(out: &mut String, file: &str, record: &RunRecord, page: Page
     text::rows(out, rows, page);
 }
 
-/// An end as JSON.
 pub(crate) fn report(file: &str, end: RunEnd) -> serde_json::Value {
     serde_json::json!({ "file": file, "end": end })
 }

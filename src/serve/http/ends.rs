@@ -8,7 +8,6 @@ use super::jobs;
 use crate::model::ends::{End, ShownEnds};
 use crate::model::frame::Frame;
 
-/// The path.
 pub(super) const PATH: &str = "/api/v1/ends";
 /// The version of the answer.
 const VERSION: u32 = 1;

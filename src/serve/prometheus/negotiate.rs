@@ -11,7 +11,6 @@ use super::encode::Format;
 pub enum Encoding {
     /// Not compressed.
     Identity,
-    /// gzip.
     Gzip,
 }
 

@@ -124,7 +124,6 @@ impl OpenGroup {
         }
     }
 
-    /// Its inode.
     pub(super) fn inode(&self) -> Option<u64> {
         rustix::fs::fstat(&self.folder).ok().map(|status| status.st_ino)
     }

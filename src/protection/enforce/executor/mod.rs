@@ -61,7 +61,6 @@ pub enum ArmError {
     /// Processes cannot be read.
     #[error("cannot read {path}")]
     Proc {
-        /// The path.
         path: Box<Path>,
         /// Why.
         #[source]

@@ -43,7 +43,6 @@ pub(super) struct Proc {
     page: u64,
 }
 
-/// The status of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProcessStatus {
     pub(super) key: ProcessKey,

@@ -12,10 +12,8 @@ use crate::model::ids::ProcessKey;
 use crate::protection::types::scope::{Candidate, Exempt, Scope};
 use crate::protection::types::step::{SignalNumber, Skip, StepError, Touched};
 
-/// A process that was opened.
 #[derive(Debug)]
 pub(super) struct OpenProcess {
-    /// Its pidfd.
     pub(super) pidfd: Handle,
     /// Its status, read after the pidfd was opened.
     pub(super) process: ProcessStatus,

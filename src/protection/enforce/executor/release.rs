@@ -56,7 +56,6 @@ impl Releaser {
         Ok(Self { queue: ReleaseQueue(orders), ended })
     }
 
-    /// Its queue.
     pub(super) const fn queue(&self) -> &ReleaseQueue {
         &self.queue
     }

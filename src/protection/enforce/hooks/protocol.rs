@@ -18,7 +18,6 @@ pub(super) struct HookRequest {
     pub(super) id: u64,
     /// The absolute path.
     pub(super) program: PathBuf,
-    /// Its arguments.
     pub(super) arguments: Vec<String>,
     /// Time after which it is killed, in milliseconds.
     pub(super) timeout_ms: u64,
@@ -40,7 +39,6 @@ pub(super) enum Ending {
     Refused(String),
 }
 
-/// The result of a hook.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HookResult {
     /// The id of the request.

@@ -44,7 +44,6 @@ enum Begun {
     Elsewhere,
     /// No other thread may carry it out now.
     Waits,
-    /// Its result.
     Ended(Result<StepDone, StepError>, Timestamp),
 }
 

@@ -172,7 +172,6 @@ impl NodeReadings {
         }
     }
 
-    /// The nodes.
     pub(super) fn nodes(&self) -> Option<NodeSet> {
         self.meter.as_ref().map(|meter| meter.nodes)
     }

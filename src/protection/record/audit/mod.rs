@@ -109,7 +109,6 @@ impl AuditLog {
         lock(&self.shared.ring).since(from)
     }
 
-    /// The status.
     pub fn status(&self) -> Status {
         let trouble = lock(&self.shared.trouble).clone();
         let ring = lock(&self.shared.ring);
