@@ -265,9 +265,9 @@ mod tests {
     fn past_runs_outlast_a_boot_and_a_damaged_file_is_renamed() {
         let folder = tempfile::tempdir().unwrap();
         let (path, past) = (folder.path().join("state.json"), folder.path().join(PAST_RUNS));
-        let file = r#"{"memwarden_past_runs":1,"last_number":7,"commands":[[1000,{"user_id":1000,"script":"train.py",
+        let file = r#"{"memwarden_past_runs":2,"last_number":7,"commands":[[1000,{"user_id":1000,"script":"train.py",
             "arguments_hash":"a","world_size":1,"parameters":null,"trainable":null},[{"number":7,"run":"r","ranks":1,
-            "started_unix_seconds":1.0,"ended_unix_seconds":2.0,"step":261,"end":"out_of_memory","peaks":[],
+            "started_unix_seconds":1.0,"ended_unix_seconds":2.0,"step":261,"cause":"gpu_memory","peaks":[],
             "bytes_per_token":null}]]]}"#;
         let restarted = |boot: &str| {
             let past_runs: Arc<PastRuns> = Arc::default();

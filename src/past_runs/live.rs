@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::record::{Command, End, LifePeak, Outcome, PastRun, PhasePeak, SETTLING};
+use super::record::{Command, LifePeak, Outcome, PastRun, PhasePeak, SETTLING};
 use super::{CLOSING, MOST_GONE};
+use crate::model::ends::{End, EndCause};
 use crate::model::fit::{Medium, Phase};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
@@ -79,6 +80,7 @@ impl Life {
 pub(super) struct LiveRun {
     pub(super) command: Command,
     pub(super) payer: u32,
+    pub(super) workload: Label,
     pub(super) run: Label,
     pub(super) started: Timestamp,
     /// The connected ranks, and when each was last seen.
@@ -92,7 +94,8 @@ pub(super) struct LiveRun {
     pub(super) step: Option<u64>,
     /// Failed allocations of each connected rank, and its step when the last one was reported.
     pub(super) ooms: BTreeMap<ProcessKey, (u64, Option<u64>)>,
-    pub(super) was_killed: bool,
+    /// Number of ticks since its last rank has left.
+    pub(super) ticks_left: u32,
     pub(super) has_begun: bool,
     /// The worst end of the processes that are remembered no more.
     pub(super) worst: Option<Outcome>,
@@ -111,6 +114,7 @@ impl LiveRun {
         Self {
             command: rank.command.clone(),
             payer: rank.payer,
+            workload: rank.workload.clone(),
             run: rank.run.clone(),
             started: now,
             connected: BTreeMap::new(),
@@ -120,7 +124,7 @@ impl LiveRun {
             ranks: 0,
             step: None,
             ooms: BTreeMap::new(),
-            was_killed: false,
+            ticks_left: 0,
             has_begun: false,
             worst: None,
             said: (u64::MAX, None),
@@ -160,9 +164,9 @@ impl LiveRun {
         }
         if rank.has_ended {
             let ran_out = *ooms > 0 && *at == rank.step;
-            let mut outcome = rank.outcome.clone().unwrap_or_else(|| Outcome::of(End::Ended));
-            if ran_out && outcome.end > End::OutOfMemory {
-                (outcome.end, outcome.resource) = (End::OutOfMemory, Some(Medium::Device));
+            let mut outcome = rank.outcome.clone().unwrap_or_default();
+            if ran_out && outcome.order() > Outcome::from(EndCause::GpuMemory).order() {
+                (outcome.cause, outcome.resource) = (EndCause::GpuMemory, Some(Medium::Device));
             }
             if outcome.phase.is_empty() {
                 outcome.phase = rank.phase.clone();
@@ -184,14 +188,40 @@ impl LiveRun {
         self.gone.push_back((process, outcome));
         let excess = self.gone.len().saturating_sub(MOST_GONE);
         let first = self.gone.drain(..excess).map(|(_, outcome)| outcome);
-        self.worst = self.worst.take().into_iter().chain(first).min_by_key(|outcome| outcome.end);
+        self.worst = self.worst.take().into_iter().chain(first).min_by_key(Outcome::order);
     }
 
     /// Takes the exit status of a process, which says nothing new of one that said why it ends.
     pub(super) fn exited(&mut self, process: ProcessKey, status: i32) {
         let known = self.gone.iter_mut().find(|(gone, _)| *gone == process).map(|(_, outcome)| outcome);
-        if let Some(known) = known.filter(|known| matches!(known.end, End::Ended | End::Finished)) {
+        if let Some(known) =
+            known.filter(|known| matches!(known.cause, EndCause::Unknown | EndCause::Finished))
+        {
             *known = Outcome { phase: known.phase.clone(), ..Outcome::of_status(status) };
+        }
+    }
+
+    /// Takes the typed end of a process of the run, or of its whole workload.
+    pub(super) fn explain(&mut self, end: &End) {
+        if end.cause == EndCause::Unknown || end.unix_seconds < self.started.unix().as_secs_f64() {
+            return;
+        }
+        let is_of_all = end.is_whole
+            && end.user_id == self.command.user_id
+            && !end.workload.is_empty()
+            && end.workload == self.workload
+            && self.has_left();
+        let outcome = Outcome::from(end);
+        match self.gone.iter_mut().find(|(gone, _)| gone.pid == end.pid).map(|(_, outcome)| outcome) {
+            Some(known) if end.cause == EndCause::Finished && known.cause != EndCause::Unknown => {}
+            Some(known) => {
+                let phase = if end.phase.is_empty() { known.phase.clone() } else { end.phase.clone() };
+                *known = Outcome { phase, ..outcome };
+            }
+            None if is_of_all => {
+                self.worst = self.worst.take().into_iter().chain([outcome]).min_by_key(Outcome::order);
+            }
+            None => {}
         }
     }
 
@@ -199,13 +229,8 @@ impl LiveRun {
     pub(super) fn miss(&mut self, now: Timestamp) {
         let missed = self.connected.iter().filter(|(_, seen)| now.since(**seen) >= CLOSING);
         for process in missed.map(|(process, _)| *process).collect::<Vec<_>>() {
-            self.leaves(process, Outcome::of(End::Ended));
+            self.leaves(process, Outcome::default());
         }
-    }
-
-    /// Whether one of these processes is a rank, or was one until lately.
-    pub(super) fn has_any(&self, processes: &[ProcessKey]) -> bool {
-        processes.iter().any(|process| self.connected.contains_key(process) || self.has_lost(*process))
     }
 
     /// Whether this process was a rank until lately.
@@ -220,12 +245,8 @@ impl LiveRun {
 
     pub(super) fn past(self, number: u64) -> (Command, PastRun) {
         let ends = self.worst.into_iter().chain(self.gone.into_iter().map(|(_, outcome)| outcome));
-        let worst = ends.min_by_key(|outcome| outcome.end).unwrap_or_else(|| Outcome::of(End::Ended));
-        let outcome = match worst.end {
-            _ if self.was_killed => Outcome { phase: worst.phase, ..Outcome::of(End::OomKill) },
-            End::Finished => Outcome::of(End::Finished),
-            _ => worst,
-        };
+        let worst = ends.min_by_key(Outcome::order).unwrap_or_default();
+        let outcome = if worst.cause == EndCause::Finished { worst.cause.into() } else { worst };
         let peaks = self.peaks.into_iter();
         let [highest, growth] = self.past_lives;
         let life_peaks = LIVES.into_iter().zip(highest).zip(growth);

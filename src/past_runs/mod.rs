@@ -10,14 +10,15 @@ mod record;
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub use live::{LIVES, ObservedRank};
-pub use record::{Command, End, LifePeak, Outcome, PastRun, PhasePeak, SETTLING, ShownRun, ShownRuns};
+pub use record::{Command, LifePeak, Outcome, PastRun, PhasePeak, SETTLING, ShownRun, ShownRuns};
 use serde::{Deserialize, Serialize};
 
 use self::live::LiveRun;
+use crate::model::ends::{End, EndCause};
 use crate::model::fair::{Room, Table};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
@@ -35,10 +36,12 @@ const MOST_PEAKS: usize = 20;
 const MOST_LIVE: usize = 512;
 /// How long after its last rank has ended a run is kept open: the kernel may log its kill later than the connection ends.
 const CLOSING: Duration = Duration::from_secs(3);
+/// The ticks until the end of its processes is in a frame, and read from it.
+const CLOSING_TICKS: u32 = 3;
 /// Most processes of a run that ended before it did and are remembered.
 const MOST_GONE: usize = 64;
 /// The version of the file, and of the answer to `memwarden history`.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Identifies a run while it is observed: user id of the processes, workload, run, script and hash of the arguments.
 type LiveKey = (u32, [Label; 4]);
@@ -87,12 +90,12 @@ impl Default for PastRuns {
 }
 
 impl PastRuns {
-    /// Takes the ranks of one tick, connected or just ended, the processes that the kernel's OOM killer killed since the last
-    /// one, the exit statuses of processes that were reaped since, and which processes run. Returns what is to be said of the earlier runs of the commands of connected ranks.
+    /// Takes the ranks of one tick, connected or just ended, the ends of the previous frame, the exit statuses of processes that
+    /// were reaped since, and which processes run. Returns what is to be said of the earlier runs of the commands of connected ranks.
     pub fn tick(
         &self,
         ranks: &[ObservedRank],
-        killed: &[ProcessKey],
+        ends: &[Arc<End>],
         exits: &[(ProcessKey, i32)],
         is_running: impl Fn(ProcessKey) -> bool,
         now: Timestamp,
@@ -100,7 +103,7 @@ impl PastRuns {
         let mut state = lock(&self.0);
         for live in state.live.values_mut() {
             live.is_awaited =
-                live.gone.iter().any(|(process, how)| how.end == End::Ended && is_running(*process));
+                live.gone.iter().any(|(process, how)| how.cause == EndCause::Unknown && is_running(*process));
         }
         let mut said = BTreeMap::new();
         for rank in ranks {
@@ -109,10 +112,12 @@ impl PastRuns {
         }
         for live in state.live.values_mut() {
             live.miss(now);
-            live.was_killed |= live.has_any(killed);
             exits.iter().for_each(|(process, status)| live.exited(*process, *status));
+            ends.iter().for_each(|end| live.explain(end));
+            live.ticks_left = if live.has_left() { live.ticks_left.saturating_add(1) } else { 0 };
         }
-        let is_over = |live: &LiveRun| live.has_left() && now.since(live.last_seen) >= CLOSING;
+        let is_over =
+            |live: &LiveRun| live.ticks_left >= CLOSING_TICKS && now.since(live.last_seen) >= CLOSING;
         let over: Vec<LiveKey> =
             state.live.iter().filter(|(_, live)| is_over(live)).map(|(key, _)| key.clone()).collect();
         over.iter().for_each(|key| state.end(key));
@@ -223,7 +228,7 @@ impl State {
         let has_begun = live.has_begun || live.step.is_some() || !live.peaks.is_empty();
         let (payer, number) = (live.payer, self.last_number.saturating_add(1));
         let (command, run) = live.past(number);
-        if has_begun || run.outcome.end.is_death() {
+        if has_begun || run.outcome.is_death() {
             self.last_number = number;
             self.keep(payer, command, run);
         }
@@ -252,7 +257,7 @@ impl State {
 
 /// That the last runs of a command died, after which step and why; absent if the last one did not. The newest run is first.
 fn sentence(runs: &[&PastRun]) -> Option<String> {
-    let died: Vec<&PastRun> = runs.iter().copied().take_while(|run| run.outcome.end.is_death()).collect();
+    let died: Vec<&PastRun> = runs.iter().copied().take_while(|run| run.outcome.is_death()).collect();
     let (newest, count) = (died.first()?, died.len());
     let steps = died.iter().filter_map(|run| run.step);
     let at = steps.clone().min().zip(steps.clone().max()).map(|(first, last)| {
@@ -267,7 +272,7 @@ fn sentence(runs: &[&PastRun]) -> Option<String> {
     let words = newest.outcome.words();
     let why = match () {
         () if died.iter().all(|run| run.outcome.words() == words) => words,
-        () if died.iter().all(|run| run.outcome.end.is_memory()) => "for lack of memory".to_owned(),
+        () if died.iter().all(|run| run.outcome.cause.is_memory()) => "for lack of memory".to_owned(),
         () => format!("the last one: {words}"),
     };
     let phase = &newest.outcome.phase;

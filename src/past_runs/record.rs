@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::ends::ExitStatus;
+use crate::model::ends::{End, EndCause, EndEvidence, ExitStatus};
 use crate::model::fit::{Medium, Phase};
 use crate::model::format;
 use crate::model::label::Label;
-use crate::model::printable;
+use crate::model::printable::escaped;
 
 /// What makes two runs of a user the same command.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -37,53 +37,16 @@ impl Command {
     }
 }
 
-/// How a run ended, as far as it is known: the first of these that applies to one of its ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum End {
-    /// The kernel's OOM killer killed a rank.
-    OomKill,
-    /// An allocation of a rank failed, and it completed no step after it.
-    OutOfMemory,
-    /// A rank ended itself because a phase would not fit (`MEMWARDEN_FIT=abort`).
-    Aborted,
-    /// A signal killed a rank, or it crashed.
-    Killed,
-    /// An exception that the program did not catch ended a rank.
-    Exception,
-    /// A rank ended with another exit status than 0.
-    Failed,
-    /// SIGTERM, SIGINT or SIGHUP ended a rank, or Ctrl-C.
-    Terminated,
-    /// The connection of a rank was closed without a word, and the kernel does not tell how it ended.
-    Ended,
-    /// Every rank said that it ends, or ended with exit status 0.
-    Finished,
-}
-
-impl End {
-    /// Whether the run ended for lack of memory.
-    pub const fn is_memory(self) -> bool {
-        matches!(self, Self::OutOfMemory | Self::OomKill | Self::Aborted)
-    }
-
-    /// Whether the run died: neither finished, nor was ended on purpose.
-    pub const fn is_death(self) -> bool {
-        !matches!(self, Self::Finished | Self::Terminated | Self::Ended)
-    }
-}
-
-/// The signals by which people and launchers end a process: SIGHUP, SIGINT and SIGTERM.
-const REQUESTS: [i32; 3] = [1, 2, 15];
-
-/// How a run or one of its ranks ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// How a run or one of its ranks ended, by the typed end of the process, or by what the rank said where it has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// The kind of its end.
-    pub end: End,
-    /// The type of the exception, the name of the signal, or the exit status; empty where there is none.
+    pub cause: EndCause,
+    /// Absent where it is not known.
     #[serde(default)]
-    pub cause: Label,
+    pub status: Option<ExitStatus>,
+    /// The type of the exception that ended it; empty where none did.
+    #[serde(default)]
+    pub exception: Label,
     /// Which memory the failed allocation was of; absent where that is not known, and for other ends.
     #[serde(default)]
     pub resource: Option<Medium>,
@@ -92,43 +55,109 @@ pub struct Outcome {
     pub phase: Label,
 }
 
-impl Outcome {
+impl From<EndCause> for Outcome {
     /// An end without details.
-    pub fn of(end: End) -> Self {
-        Self { end, cause: Label::default(), resource: None, phase: Label::default() }
+    fn from(cause: EndCause) -> Self {
+        Self { cause, ..Self::default() }
     }
+}
 
+impl From<&End> for Outcome {
+    fn from(end: &End) -> Self {
+        let mut own = Self { phase: end.phase.clone(), ..end.cause.into() };
+        for seen in &end.evidence {
+            match seen {
+                EndEvidence::Status(status) => own.status = Some(*status),
+                EndEvidence::Exception { name } => own.exception = name.clone(),
+                _ => {}
+            }
+        }
+        own.resource = match end.cause {
+            EndCause::GpuMemory | EndCause::GpuNeighbor | EndCause::GpuFragmentation => Some(Medium::Device),
+            EndCause::ProcessLimit => Some(Medium::Host),
+            _ => None,
+        };
+        own
+    }
+}
+
+impl Outcome {
     /// The end by the exit status of a process (wait(2)), for one that did not say more.
     pub fn of_status(status: i32) -> Self {
-        match ExitStatus::of_wait(status) {
-            ExitStatus::Signal(signal) => {
-                let end = if REQUESTS.contains(&signal) { End::Terminated } else { End::Killed };
-                Self { cause: format::signal(u64::from(signal.unsigned_abs())).into(), ..Self::of(end) }
-            }
-            ExitStatus::Code(0) => Self::of(End::Finished),
-            ExitStatus::Code(code) => Self { cause: code.to_string().into(), ..Self::of(End::Failed) },
+        let status = ExitStatus::of_wait(status);
+        let cause = match status {
+            ExitStatus::Signal(signal) if signal == KILL || REQUESTS.contains(&signal) => EndCause::Killed,
+            ExitStatus::Code(0) => EndCause::Finished,
+            _ => EndCause::Failed,
+        };
+        Self { status: Some(status), ..cause.into() }
+    }
+
+    fn signal(&self) -> Option<i32> {
+        match self.status? {
+            ExitStatus::Signal(signal) => Some(signal),
+            ExitStatus::Code(_) => None,
+        }
+    }
+
+    /// Whether it was ended on purpose: by a signal of people and launchers, or Ctrl-C.
+    fn is_request(&self) -> bool {
+        let by_signal = self.signal().is_some_and(|signal| REQUESTS.contains(&signal));
+        self.cause == EndCause::Killed && (by_signal || !self.exception.is_empty())
+    }
+
+    /// Whether it died: neither finished, nor was ended on purpose.
+    pub fn is_death(&self) -> bool {
+        !matches!(self.cause, EndCause::Finished | EndCause::Unknown) && !self.is_request()
+    }
+
+    /// Of the ends of several ranks, the one with the lowest explains the others.
+    pub(super) fn order(&self) -> u8 {
+        match self.cause {
+            EndCause::CgroupLimit | EndCause::HostMemory | EndCause::NumaNodes | EndCause::OomKill => 0,
+            EndCause::WillNotFit => 2,
+            EndCause::Finished => 8,
+            EndCause::Unknown => 7,
+            EndCause::Killed if self.is_request() => 6,
+            EndCause::Killed | EndCause::Memwarden => 3,
+            EndCause::Failed if self.signal().is_some() => 3,
+            EndCause::Failed if !self.exception.is_empty() => 4,
+            EndCause::Failed => 5,
+            _ => 1,
         }
     }
 
     /// The end in words.
     pub fn words(&self) -> String {
-        let cause = printable::escaped(self.cause.as_str());
-        match (self.end, self.resource) {
-            (End::OutOfMemory, Some(Medium::Device)) => "out of GPU memory".to_owned(),
-            (End::OutOfMemory, Some(Medium::Host)) => "out of host memory".to_owned(),
-            (End::OutOfMemory, _) => "out of memory".to_owned(),
-            (End::OomKill, _) => "killed by the OOM killer".to_owned(),
-            (End::Aborted, _) => "aborted, as it would not fit".to_owned(),
-            (End::Killed, _) => format!("killed by {cause}"),
-            (End::Exception, _) => format!("exception {cause}"),
-            (End::Failed, _) => format!("exit status {cause}"),
-            (End::Terminated, _) if self.cause.is_empty() => "terminated".to_owned(),
-            (End::Terminated, _) => format!("terminated by {cause}"),
-            (End::Ended, _) => "ended without a word".to_owned(),
-            (End::Finished, _) => "finished".to_owned(),
+        let exception = escaped(self.exception.as_str());
+        match (self.cause, self.resource, self.status) {
+            (EndCause::CgroupLimit | EndCause::HostMemory | EndCause::NumaNodes | EndCause::OomKill, ..) => {
+                "killed by the OOM killer".to_owned()
+            }
+            (cause, Some(Medium::Device), _) if cause.is_memory() => "out of GPU memory".to_owned(),
+            (cause, Some(Medium::Host), _) if cause.is_memory() => "out of host memory".to_owned(),
+            (EndCause::WillNotFit, ..) => "aborted, as it would not fit".to_owned(),
+            (EndCause::Memwarden, ..) => "ended by memory protection".to_owned(),
+            (EndCause::Failed | EndCause::Killed, ..) if !exception.is_empty() => {
+                format!("exception {exception}")
+            }
+            (EndCause::Failed | EndCause::Killed, _, Some(ExitStatus::Signal(signal))) => {
+                let how = if self.is_request() { "terminated" } else { "killed" };
+                format!("{how} by {}", format::signal(u64::from(signal.unsigned_abs())))
+            }
+            (EndCause::Failed | EndCause::Killed, _, Some(ExitStatus::Code(code))) => {
+                format!("exit status {code}")
+            }
+            (EndCause::Unknown, ..) => "ended without a word".to_owned(),
+            (cause, ..) => cause.label().replace('_', " "),
         }
     }
 }
+
+/// The signals by which people and launchers end a process: SIGHUP, SIGINT and SIGTERM.
+const REQUESTS: [i32; 3] = [1, 2, 15];
+/// `SIGKILL`.
+const KILL: i32 = 9;
 
 /// The highest memory that was measured in a phase on a resource: that of the rank with the most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -38,17 +38,28 @@ fn ended(rank: ObservedRank) -> ObservedRank {
 }
 
 fn finished(rank: ObservedRank) -> ObservedRank {
-    ObservedRank { outcome: Some(Outcome::of(End::Finished)), ..rank }
+    ObservedRank { outcome: Some(EndCause::Finished.into()), ..rank }
 }
 
 /// A tick in which none of the ranks that have left runs any more.
 fn tick(
     past: &PastRuns,
     ranks: &[ObservedRank],
-    killed: &[ProcessKey],
+    ends: &[Arc<End>],
     now: Timestamp,
 ) -> BTreeMap<ProcessKey, String> {
-    past.tick(ranks, killed, &[], |_| false, now)
+    let said = past.tick(ranks, ends, &[], |_| false, now);
+    // Time passes until the ends of its processes are known.
+    for _ in 1..if ranks.is_empty() { CLOSING_TICKS } else { 1 } {
+        past.tick(&[], &[], &[], |_| false, now);
+    }
+    said
+}
+
+/// The end of this process by the OOM killer.
+fn killed(pid: u32) -> Arc<End> {
+    let cause = EndCause::CgroupLimit;
+    Arc::new(End { pid, user_id: 1000, cause, unix_seconds: 2e9, ..End::default() })
 }
 
 fn at(second: u64) -> Timestamp {
@@ -61,7 +72,7 @@ fn play(
     begun: u64,
     step: u64,
     end: impl Fn(ObservedRank) -> ObservedRank,
-    killed: &[ProcessKey],
+    killed: &[Arc<End>],
 ) {
     tick(past, &[rank(7, None), rank(8, None)], &[], at(begun));
     tick(past, &[rank(7, Some(step)), rank(8, Some(step))], &[], at(begun + 1));
@@ -95,7 +106,7 @@ fn the_last_runs_that_died_are_told_at_the_next_start() {
         said(&past, 50).unwrap(),
         "the last 2 runs of this command died after step 261 (out of GPU memory)"
     );
-    play(&past, 60, 33, ended, &[ProcessKey { pid: 8, start: 1 }]);
+    play(&past, 60, 33, ended, &[killed(8)]);
     assert_eq!(
         said(&past, 70).unwrap(),
         "the last 3 runs of this command died after steps 33 to 261 (for lack of memory)"
@@ -103,15 +114,15 @@ fn the_last_runs_that_died_are_told_at_the_next_start() {
     let shown = past.shown(Some(1000)).runs;
     let known: Vec<_> = shown
         .iter()
-        .map(|run| (run.past.number, run.past.outcome.end, run.past.step, run.past.ranks))
+        .map(|run| (run.past.number, run.past.outcome.cause, run.past.step, run.past.ranks))
         .collect();
     assert_eq!(
         known,
         [
-            (4, End::OomKill, Some(33), 2),
-            (3, End::OutOfMemory, Some(261), 2),
-            (2, End::OutOfMemory, Some(261), 2),
-            (1, End::Ended, Some(100), 2)
+            (4, EndCause::CgroupLimit, Some(33), 2),
+            (3, EndCause::GpuMemory, Some(261), 2),
+            (2, EndCause::GpuMemory, Some(261), 2),
+            (1, EndCause::Unknown, Some(100), 2)
         ]
     );
     assert_eq!(shown[0].past.peaks[0].bytes, 8, "of the rank with the most");
@@ -126,7 +137,7 @@ fn a_run_that_recovers_from_a_failed_allocation_did_not_die_of_it() {
     tick(&past, &[with(5, 1)], &[], at(1));
     tick(&past, &[ended(with(9, 1))], &[], at(2));
     tick(&past, &[], &[], at(9));
-    assert_eq!(past.shown(None).runs[0].past.outcome.end, End::Finished);
+    assert_eq!(past.shown(None).runs[0].past.outcome.cause, EndCause::Finished);
 }
 
 #[test]
@@ -151,11 +162,7 @@ fn the_step_of_a_run_that_completed_none_is_not_invented() {
 }
 
 /// A run whose only rank ends so, without a completed step: what is kept of it, and what is said at the next start.
-fn dies(
-    rank: &ObservedRank,
-    killed: &[ProcessKey],
-    status: Option<i32>,
-) -> (Option<PastRun>, Option<String>) {
+fn dies(rank: &ObservedRank, killed: &[Arc<End>], status: Option<i32>) -> (Option<PastRun>, Option<String>) {
     let past = PastRuns::default();
     let ObservedRank { process, .. } = *rank;
     let begins = ObservedRank { has_ended: false, outcome: None, ..rank.clone() };
@@ -172,11 +179,12 @@ fn dies(
 fn a_run_that_dies_before_its_first_step_is_kept_with_its_phase_and_its_end() {
     let own = ObservedRank { peaks: Vec::new(), has_begun: true, ..ended(rank(7, None)) };
     let own = ObservedRank { phase: "optimizer".into(), ..own };
-    let says = |end: End, cause: &str, resource: Option<Medium>, phase: &str| {
-        let outcome = Outcome { end, cause: cause.into(), resource, phase: phase.into() };
+    let says = |cause: EndCause, exception: &str, resource: Option<Medium>, phase: &str| {
+        let (exception, phase) = (exception.into(), phase.into());
+        let outcome = Outcome { cause, status: None, exception, resource, phase };
         ObservedRank { outcome: Some(outcome), phase: Label::default(), ..own.clone() }
     };
-    let killed = [own.process];
+    let killed = [killed(7)];
     let host = Some(Medium::Host);
     let silent = ObservedRank { phase: Label::default(), ..own.clone() };
     let cases = [
@@ -185,19 +193,19 @@ fn a_run_that_dies_before_its_first_step_is_kept_with_its_phase_and_its_end() {
         (silent, &[], Some(139), "(killed by SIGSEGV)"),
         (own.clone(), &[], Some(3 << 8), "in optimizer (exit status 3)"),
         (
-            says(End::OutOfMemory, "RuntimeError", host, "forward"),
+            says(EndCause::ProcessLimit, "RuntimeError", host, "forward"),
             &[],
             Some(1 << 8),
             "in forward (out of host memory)",
         ),
         (
-            says(End::Exception, "ValueError", None, "backward"),
+            says(EndCause::Failed, "ValueError", None, "backward"),
             &[],
             Some(1 << 8),
             "in backward (exception ValueError)",
         ),
-        (says(End::Aborted, "", None, ""), &[], Some(80 << 8), "(aborted, as it would not fit)"),
-        (says(End::Finished, "", None, ""), &[], Some(2 << 8), "(exit status 2)"),
+        (says(EndCause::WillNotFit, "", None, ""), &[], Some(80 << 8), "(aborted, as it would not fit)"),
+        (says(EndCause::Finished, "", None, ""), &[], Some(2 << 8), "(exit status 2)"),
     ];
     for (rank, killed, status, expected) in cases {
         let (run, said) = dies(&rank, killed, status);
@@ -208,13 +216,13 @@ fn a_run_that_dies_before_its_first_step_is_kept_with_its_phase_and_its_end() {
     }
     // Ends on purpose are kept, and not told.
     for (rank, status, end) in [
-        (own.clone(), Some(15), End::Terminated),
-        (own.clone(), None, End::Ended),
-        (own.clone(), Some(0), End::Finished),
-        (says(End::Terminated, "KeyboardInterrupt", None, ""), Some(2), End::Terminated),
+        (own.clone(), Some(15), EndCause::Killed),
+        (own.clone(), None, EndCause::Unknown),
+        (own.clone(), Some(0), EndCause::Finished),
+        (says(EndCause::Killed, "KeyboardInterrupt", None, ""), Some(2), EndCause::Killed),
     ] {
         let (run, said) = dies(&rank, &[], status);
-        assert_eq!((run.unwrap().outcome.end, said), (end, None));
+        assert_eq!((run.unwrap().outcome.cause, said), (end, None));
     }
     // What connects and does not train is kept only if it dies.
     let idle = ObservedRank { has_begun: false, ..own };
@@ -225,7 +233,7 @@ fn a_run_that_dies_before_its_first_step_is_kept_with_its_phase_and_its_end() {
 #[test]
 fn the_end_of_a_run_is_that_of_the_rank_that_ended_it() {
     let past = PastRuns::default();
-    let fails = Outcome { cause: "DistBackendError".into(), ..Outcome::of(End::Exception) };
+    let fails = Outcome { exception: "DistBackendError".into(), ..EndCause::Failed.into() };
     tick(&past, &[rank(7, Some(1)), rank(8, Some(1)), rank(9, Some(1))], &[], at(0));
     let others = ObservedRank { outcome: Some(fails), ..rank(8, Some(1)) };
     tick(&past, &[ended(rank(7, Some(1))), ended(others), ended(rank(9, Some(1)))], &[], at(1));
@@ -233,6 +241,18 @@ fn the_end_of_a_run_is_that_of_the_rank_that_ended_it() {
     past.tick(&[], &[], &exits, |_| false, at(2));
     tick(&past, &[], &[], at(5));
     assert_eq!(past.shown(None).runs[0].past.outcome.words(), "killed by SIGSEGV");
+}
+
+#[test]
+fn the_end_of_a_helper_of_the_whole_workload_explains_an_exception() {
+    let fails = Outcome { exception: "RuntimeError".into(), ..EndCause::Failed.into() };
+    let own = ObservedRank { outcome: Some(fails), ..ended(rank(7, Some(3))) };
+    let of_helper = |is_whole| {
+        let end = End { is_whole, workload: "job".into(), ..End::clone(&killed(99)) };
+        let (run, _) = dies(&own, &[Arc::new(end)], None);
+        run.unwrap().outcome.cause
+    };
+    assert_eq!([true, false].map(of_helper), [EndCause::CgroupLimit, EndCause::Failed]);
 }
 
 #[test]
@@ -274,7 +294,9 @@ fn memory_that_grows_outside_of_measured_steps_is_kept() {
 fn a_run_whose_rank_connects_again_goes_on() {
     let past = PastRuns::default();
     let with = |ooms, step| ObservedRank { ooms, ..rank(7, Some(step)) };
-    let lives = |ranks: &[ObservedRank], second| past.tick(ranks, &[], &[], |key| key.pid == 7, at(second));
+    let lives = |ranks: &[ObservedRank], second| {
+        past.tick(ranks, &[], &[], |key| key.pid == 7, at(second));
+    };
     lives(&[with(0, 5)], 0);
     // It connects again after a minute; another rank of the run does so first.
     lives(&[ended(with(0, 5))], 1);
@@ -284,10 +306,11 @@ fn a_run_whose_rank_connects_again_goes_on() {
     assert!(past.shown(None).runs.is_empty());
     let bye = |own: ObservedRank| ended(finished(own));
     lives(&[bye(with(0, 9)), bye(rank(8, Some(9)))], 62);
-    lives(&[], 66);
-    let ends =
-        || past.shown(None).runs.iter().map(|run| (run.past.step, run.past.outcome.end)).collect::<Vec<_>>();
-    assert_eq!(ends(), [(Some(9), End::Finished)]);
+    (0..CLOSING_TICKS).for_each(|_| lives(&[], 66));
+    let ends = || {
+        past.shown(None).runs.iter().map(|run| (run.past.step, run.past.outcome.cause)).collect::<Vec<_>>()
+    };
+    assert_eq!(ends(), [(Some(9), EndCause::Finished)]);
     // The end of a run that waits for a rank is not known when the daemon stops.
     lives(&[with(0, 2)], 70);
     lives(&[ended(with(0, 2))], 71);
@@ -296,7 +319,7 @@ fn a_run_whose_rank_connects_again_goes_on() {
     assert_eq!(ends().len(), 1);
     // It ends with the process.
     tick(&past, &[], &[], at(90));
-    assert_eq!(ends(), [(Some(2), End::Ended), (Some(9), End::Finished)]);
+    assert_eq!(ends(), [(Some(2), EndCause::Unknown), (Some(9), EndCause::Finished)]);
 }
 
 #[test]
@@ -329,7 +352,7 @@ fn the_file_has_all_and_a_damaged_one_changes_nothing() {
     later.restore(text.as_bytes()).unwrap();
     let steps: Vec<_> = later.shown(None).runs.iter().map(|run| (run.past.number, run.past.step)).collect();
     assert_eq!(steps, [(2, Some(6)), (1, Some(5))]);
-    for wrong in [&text[..text.len() - 2], "", "[]", &text.replacen(":1,", ":2,", 1)] {
+    for wrong in [&text[..text.len() - 2], "", "[]", &text.replacen(":2,", ":1,", 1)] {
         assert!(later.restore(wrong.as_bytes()).is_err(), "{wrong}");
     }
     assert_eq!(later.shown(None).runs.len(), 2);
@@ -400,7 +423,7 @@ proptest! {
         for (second, (user, script, pid, has_ended, ooms, step)) in events.into_iter().enumerate() {
             let command = command(user, &script.to_string());
             let own = ObservedRank { command, payer: user / 2, has_ended, ooms, ..rank(pid, step) };
-            tick(&past, &[own], &[ProcessKey { pid: pid / 2, start: 1 }], at(second as u64));
+            tick(&past, &[own], &[killed(pid / 2)], at(second as u64));
             let state = lock(&past.0);
             prop_assert!(state.live.len() <= MOST_LIVE && state.commands.len() <= MOST_COMMANDS);
             for runs in state.commands.values() {

@@ -21,8 +21,8 @@ pub fn past_runs_text(shown: &ShownRuns, page: Page) -> String {
     }
     let row = |run: &ShownRun| {
         let (command, past) = (&run.command, &run.past);
-        let health = match past.outcome.end {
-            end if end.is_memory() => Health::Critical,
+        let health = match &past.outcome {
+            end if end.cause.is_memory() => Health::Critical,
             end if end.is_death() => Health::Warning,
             _ => Health::Ok,
         };
@@ -163,7 +163,7 @@ impl RunComparison {
 
     /// Whether only the second run ended for lack of memory.
     fn dies(&self) -> bool {
-        let [before, after] = self.ends.each_ref().map(|outcome| outcome.end);
+        let [before, after] = self.ends.each_ref().map(|outcome| outcome.cause);
         after.is_memory() && !before.is_memory()
     }
 
@@ -223,7 +223,8 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
-    use crate::past_runs::{Command, End, PhasePeak};
+    use crate::model::ends::EndCause;
+    use crate::past_runs::{Command, PhasePeak};
 
     fn run(number: u64, peaks: &[(Phase, Medium, u64)], per_token: Option<f64>) -> ShownRun {
         let peaks = peaks.iter().map(|(phase, resource, gib)| PhasePeak {
@@ -247,7 +248,7 @@ mod tests {
                 started_unix_seconds: 0.0,
                 ended_unix_seconds: 1_700_000_000.0,
                 step: Some(261),
-                outcome: Outcome::of(End::OutOfMemory),
+                outcome: Outcome { resource: Some(Medium::Device), ..EndCause::GpuMemory.into() },
                 peaks: peaks.collect(),
                 life_peaks: Vec::new(),
                 bytes_per_token: per_token,
@@ -274,7 +275,7 @@ mod tests {
         assert_eq!(nothing.exit_code(), 2);
         expect![[r#"
             Run 2 takes more than run 1 (tolerance 5.0 %).
-            Ends: run 1 out of memory; run 2 out of memory.
+            Ends: run 1 out of GPU memory; run 2 out of GPU memory.
                                  before     after  change
               step/device      60.0 GiB  66.0 GiB   +10 %
               save/host        40.0 GiB  40.0 GiB    +0 %
@@ -286,20 +287,18 @@ mod tests {
     #[test]
     fn a_run_that_died_or_did_not_reach_a_phase_is_not_said_to_take_no_more() {
         let all = [(Phase::Step, Medium::Device, 60), (Phase::Save, Medium::Host, 40)];
-        let of = |ends: [End; 2], peaks: &[(Phase, Medium, u64)]| {
+        let of = |ends: [EndCause; 2], peaks: &[(Phase, Medium, u64)]| {
             let [before, after] = [(1, &all[..]), (2, peaks)].map(|(number, peaks)| run(number, peaks, None));
-            let [before, after] = [(before, ends[0]), (after, ends[1])].map(|(run, end)| ShownRun {
-                past: PastRun { outcome: Outcome::of(end), ..run.past },
-                ..run
-            });
+            let [before, after] = [(before, ends[0]), (after, ends[1])]
+                .map(|(run, end)| ShownRun { past: PastRun { outcome: end.into(), ..run.past }, ..run });
             RunComparison::of(&before, &after, 0.05)
         };
-        for end in [End::OutOfMemory, End::OomKill] {
-            assert_eq!(of([End::Finished, end], &all).exit_code(), 1);
-            assert_eq!(of([end, End::Finished], &all).exit_code(), 0);
+        for end in [EndCause::GpuMemory, EndCause::OomKill] {
+            assert_eq!(of([EndCause::Finished, end], &all).exit_code(), 1);
+            assert_eq!(of([end, EndCause::Finished], &all).exit_code(), 0);
             assert_eq!(of([end, end], &all).exit_code(), 0);
         }
-        let short = of([End::Finished, End::Ended], &all[..1]);
+        let short = of([EndCause::Finished, EndCause::Unknown], &all[..1]);
         assert_eq!(short.exit_code(), 2);
         assert!(short.text(Page::default()).contains("it did not measure every phase"));
         expect![[r#"
@@ -309,7 +308,7 @@ mod tests {
               step/device  60.0 GiB  60.0 GiB    +0 %
               save/host    40.0 GiB         –       –
         "#]]
-        .assert_eq(&of([End::Finished, End::OomKill], &all[..1]).text(Page::default()));
+        .assert_eq(&of([EndCause::Finished, EndCause::OomKill], &all[..1]).text(Page::default()));
     }
 
     #[test]
@@ -318,7 +317,7 @@ mod tests {
             let mut own = run(number, &[(Phase::Step, Medium::Host, 10)], None);
             let life =
                 LifePeak { resource: Medium::Host, bytes: gib << 30, growth_bytes: Some(growth << 30) };
-            own.past.outcome = Outcome::of(End::Finished);
+            own.past.outcome = EndCause::Finished.into();
             own.past.life_peaks = vec![life];
             own
         };
@@ -344,8 +343,8 @@ mod tests {
         let runs = vec![run(2, &[(Phase::Step, Medium::Device, 60), (Phase::Save, Medium::Host, 40)], None)];
         expect![[r#"
             Past runs
-              run  ended                 user  script    arguments         last step  end            phase  GPU peak  host peak  host growth  per token
-                2  2023-11-14T22:13:20Z  1000  train.py  0123456789abcdef        261  out of memory  –      60.0 GiB   40.0 GiB            –          –
+              run  ended                 user  script    arguments         last step  end                phase  GPU peak  host peak  host growth  per token
+                2  2023-11-14T22:13:20Z  1000  train.py  0123456789abcdef        261  out of GPU memory  –      60.0 GiB   40.0 GiB            –          –
         "#]]
         .assert_eq(&past_runs_text(&ShownRuns { schema_version: 1, runs }, Page::default()));
         let none = past_runs_text(&ShownRuns { schema_version: 1, runs: Vec::new() }, Page::default());

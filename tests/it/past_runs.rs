@@ -42,15 +42,15 @@ fn a_run_that_dies_in_its_first_step_is_remembered() {
     let daemon = Daemon::start(&["--set", &state, "--set", "sampling.interval=2s"]);
     wait_for("the job socket", SOON, || UnixStream::connect(daemon.job_socket()).ok());
     let ends = [
-        ("os.kill(os.getpid(), 9)", if tells_exits() { ["killed", "SIGKILL"] } else { ["ended", ""] }),
-        ("raise MemoryError('a secret')", ["out_of_memory", "MemoryError"]),
-        ("raise ValueError('a secret')", ["exception", "ValueError"]),
+        ("os.kill(os.getpid(), 9)", [if tells_exits() { "killed" } else { "unknown" }, ""]),
+        ("raise MemoryError('a secret')", ["process_limit", "MemoryError"]),
+        ("raise ValueError('a secret')", ["failed", "ValueError"]),
     ];
     for (count, (lines, end)) in ends.into_iter().enumerate() {
         die(&daemon, lines);
         let runs = wait_for("the run", SOON, || Some(known(&daemon)).filter(|runs| runs.len() > count));
         let run = &runs[0];
-        assert_eq!([&run["end"], &run["cause"]], end, "{run}");
+        assert_eq!([&run["cause"], &run["exception"]], end, "{run}");
         assert_eq!((&run["phase"], &run["step"]), (&"optimizer".into(), &Value::Null), "{run}");
     }
     let list = memwarden(&["history", "--url", &daemon.socket_url()]).output().unwrap();
@@ -99,8 +99,8 @@ fn the_end_of_the_last_runs_is_told_at_the_next_start() {
     let daemon = daemon(&state);
     let runs = known(&daemon);
     assert_eq!(
-        (&runs[0]["number"], &runs[0]["end"], &runs[0]["step"]),
-        (&2.into(), &"out_of_memory".into(), &261.into())
+        (&runs[0]["number"], &runs[0]["cause"], &runs[0]["step"]),
+        (&2.into(), &"gpu_memory".into(), &261.into())
     );
     assert_eq!((&runs[0]["run"], &runs[0]["parameters"]), (&"sft".into(), &7.into()));
     assert_eq!(runs[0]["peaks"][0]["bytes"], 1_200_000);

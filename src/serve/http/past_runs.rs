@@ -33,12 +33,12 @@ mod tests {
             format!(
                 r#"[{user},{{"user_id":{user},"script":"s","arguments_hash":"a","world_size":1,"parameters":null,"trainable":null}},
                 [{{"number":{number},"run":"","ranks":1,"started_unix_seconds":1.0,"ended_unix_seconds":2.0,"step":1,
-                "end":"finished","peaks":[],"bytes_per_token":null}}]]"#
+                "cause":"finished","peaks":[],"bytes_per_token":null}}]]"#
             )
         };
         let past_runs = PastRuns::default();
         let commands = [run(1000, 1), run(1001, 2)].join(",");
-        let file = format!(r#"{{"memwarden_past_runs":1,"last_number":2,"commands":[{commands}]}}"#);
+        let file = format!(r#"{{"memwarden_past_runs":2,"last_number":2,"commands":[{commands}]}}"#);
         past_runs.restore(file.as_bytes()).unwrap();
         let client =
             |uid| Client { local: [127, 0, 0, 1].into(), uid, certificate: false, owner: Owner::Root };

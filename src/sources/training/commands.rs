@@ -17,14 +17,15 @@ use super::rank_identity::RankIdentity;
 use crate::formats::messages::{Bye, Hello};
 use crate::host::process::readers::{self, ReadRequests, ReadTarget};
 use crate::host::process::{self, ProcRoot};
+use crate::model::ends::{EndCause, ExitStatus};
 use crate::model::facts::Facts;
 use crate::model::fair::{Room, Table};
-use crate::model::fit::{ByeEnd, SizeUnit};
+use crate::model::fit::{ByeEnd, Medium, SizeUnit};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::lock::lock;
 use crate::model::time::Timestamp;
-use crate::past_runs::{Command, End, ObservedRank, Outcome, PastRuns, PhasePeak};
+use crate::past_runs::{Command, ObservedRank, Outcome, PastRuns, PhasePeak};
 
 /// How much of a command line is read, in bytes; the rest is not compared.
 const LONGEST: usize = 16 << 10;
@@ -124,8 +125,8 @@ impl Commands {
             exits.extend(status.map(|status| (*key, status)));
             status.is_none() && (is_running(*key) || at.since(*since) < AWAITED)
         });
-        let killed: Vec<_> = facts.oom_victims.iter().filter_map(|victim| victim.process).collect();
-        self.past_runs.tick(&observed, &killed, &exits, is_running, at)
+        let ends = facts.before.frame.as_ref().map_or(&[][..], |frame| &frame.outlook.ends);
+        self.past_runs.tick(&observed, ends, &exits, is_running, at)
     }
 }
 
@@ -173,16 +174,23 @@ fn observed(client: &Client, identity: &RankIdentity, facts: &Facts) -> Option<O
 /// How a process said that it ends.
 fn outcome(bye: &Bye) -> Outcome {
     let text = |text: &Option<String>| Label::printable(text.as_deref().unwrap_or_default());
-    let (end, has_cause) = match bye.end {
-        None | Some(ByeEnd::Finished) => (End::Finished, false),
-        Some(ByeEnd::Exception | ByeEnd::OutOfSpace) => (End::Exception, true),
-        Some(ByeEnd::OutOfMemory) => (End::OutOfMemory, true),
-        Some(ByeEnd::Aborted) => (End::Aborted, false),
-        Some(ByeEnd::Interrupted) => (End::Terminated, true),
-        Some(ByeEnd::Failed) => (End::Failed, true),
+    let (cause, is_raised) = match (bye.end, bye.resource) {
+        (None | Some(ByeEnd::Finished), _) => (EndCause::Finished, false),
+        (Some(ByeEnd::OutOfMemory), Some(Medium::Device)) => (EndCause::GpuMemory, true),
+        (Some(ByeEnd::OutOfMemory), Some(Medium::Host)) => (EndCause::ProcessLimit, true),
+        (Some(ByeEnd::Exception | ByeEnd::OutOfMemory | ByeEnd::OutOfSpace), _) => (EndCause::Failed, true),
+        (Some(ByeEnd::Aborted), _) => (EndCause::WillNotFit, false),
+        (Some(ByeEnd::Interrupted), _) => (EndCause::Killed, true),
+        (Some(ByeEnd::Failed), _) => (EndCause::Failed, false),
     };
-    let cause = if has_cause { text(&bye.reason) } else { Label::default() };
-    Outcome { end, cause, resource: bye.resource, phase: text(&bye.phase) }
+    let code = bye.reason.as_deref().filter(|_| bye.end == Some(ByeEnd::Failed));
+    Outcome {
+        cause,
+        status: code.and_then(|code| code.parse().ok()).map(ExitStatus::Code),
+        exception: if is_raised { text(&bye.reason) } else { Label::default() },
+        resource: bye.resource,
+        phase: text(&bye.phase),
+    }
 }
 
 /// Elements of all parameters of the model, and of those that are trained.
