@@ -85,9 +85,6 @@ pub(super) struct PerfLog {
 
 impl PerfLog {
     /// Starts writing; absent where no folder is configured.
-    ///
-    /// # Errors
-    /// The error of the operating system if the thread cannot be started.
     pub(super) fn start(
         config: &PerfLogs,
         frames: &Frames,

@@ -119,9 +119,6 @@ impl std::fmt::Debug for Keeper {
 
 impl Keeper {
     /// Starts the thread, for the file at `path` and that of past runs beside it.
-    ///
-    /// # Errors
-    /// The error of the operating system if the thread cannot be started.
     pub(super) fn start(path: PathBuf, boot_id: String, past_runs: Arc<PastRuns>) -> io::Result<Self> {
         let (jobs, inbox) = sync_channel(1);
         let (found, loaded) = channel();

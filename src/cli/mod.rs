@@ -193,9 +193,6 @@ fn advice(error: &clap::Error, words: &[String]) -> Option<String> {
 }
 
 /// Runs the command of the command line.
-///
-/// # Errors
-/// The failure of the command with its causes.
 pub fn run() -> anyhow::Result<ExitCode> {
     if std::env::args_os().nth(1).is_some_and(|name| name == gpu_worker::NAME) {
         return gpu_worker::run(std::env::args_os().skip(2));
@@ -220,9 +217,6 @@ pub fn run() -> anyhow::Result<ExitCode> {
 
 impl Cli {
     /// Runs the command.
-    ///
-    /// # Errors
-    /// The failure of the command with its causes.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Serve(args) => args.run(),

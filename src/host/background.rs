@@ -27,8 +27,6 @@ impl Stopped {
 }
 
 impl<S> Background<S> {
-    /// # Errors
-    /// The operating system's error if no thread can be created.
     pub fn start(
         shared: S,
         start: impl FnOnce(Arc<S>, Stopped) -> io::Result<JoinHandle<()>>,

@@ -51,9 +51,6 @@ pub struct Helper {
 
 impl Helper {
     /// Starts a helper with pipes to its input and output; its error output is that of the daemon.
-    ///
-    /// # Errors
-    /// Errors of the operating system.
     #[expect(clippy::disallowed_methods, reason = "this is where helpers are started")]
     pub fn start(
         command: &WorkerCommand,

@@ -180,9 +180,6 @@ pub fn write_atomically(
 }
 
 /// Renames a file that cannot be used, and returns its new path; an earlier one of that name is replaced.
-///
-/// # Errors
-/// Errors of the operating system.
 pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
     let mut name = path.file_name().map(ToOwned::to_owned).unwrap_or_default();
     name.push(".damaged");

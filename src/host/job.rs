@@ -56,9 +56,6 @@ impl std::fmt::Debug for Inbox {
 
 impl Inbox {
     /// Handles the signals that are forwarded. Ignored signals, as under `nohup`, remain ignored.
-    ///
-    /// # Errors
-    /// Errors of the operating system.
     pub fn open(proc: &Path) -> io::Result<Self> {
         let ignored = std::fs::read_to_string(proc.join("self/status")).map_or(0, |text| ignored(&text));
         let wanted = FORWARDED.iter().copied().filter(|signal| ignored & (1 << (signal - 1)) == 0);
@@ -121,9 +118,6 @@ impl Job {
     }
 
     /// Its exit status, if it has exited; reaps it.
-    ///
-    /// # Errors
-    /// Errors of the operating system.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }

@@ -138,9 +138,6 @@ impl SocketFolder {
 }
 
 /// Creates the socket, and its folder if it does not exist.
-///
-/// # Errors
-/// The failed operation and its error.
 pub fn bind(path: &Path, access: Access) -> Result<Bound, Problem> {
     let place = SocketFolder::open(path)?;
     clear(path, &place, access)?;

@@ -29,9 +29,6 @@ pub struct Peer {
 }
 
 /// The credentials of the peer of this stream.
-///
-/// # Errors
-/// Errors of the operating system.
 pub fn peer(stream: impl AsFd) -> io::Result<Peer> {
     // rustix represents the pid as a number that cannot be 0, which it is for a process of another pid namespace.
     let credentials = getsockopt(&stream, PeerCredentials)?;

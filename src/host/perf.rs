@@ -66,9 +66,6 @@ pub struct Reading {
 /// A counter, which is closed when it is dropped.
 pub trait Counter: Send {
     /// Reads the counter.
-    ///
-    /// # Errors
-    /// Errors of the operating system.
     fn read(&mut self) -> io::Result<Reading>;
 }
 

@@ -64,9 +64,6 @@ fn describe(folder: &Path) -> Option<(u32, String)> {
 }
 
 /// The file of the running program.
-///
-/// # Errors
-/// Errors of the operating system.
 pub fn own_program() -> io::Result<PathBuf> {
     std::env::current_exe()
 }

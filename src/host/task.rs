@@ -12,9 +12,6 @@ pub trait Task: Send {
 }
 
 /// Starts a thread that ends with its task.
-///
-/// # Errors
-/// The operating system's error if no thread can be created.
 pub fn start(name: &'static str, mut task: impl Task + 'static) -> io::Result<()> {
     #[cfg(test)]
     if let Some(edges) = super::testing::edges() {

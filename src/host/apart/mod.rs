@@ -19,9 +19,6 @@ use super::clock;
 /// `run` must open every file that it uses, and must not exchange descriptors with other threads: the numbers refer to
 /// other files there. Before Linux 5.9, or if a seccomp filter denies the call, the thread shares the descriptors like
 /// any other.
-///
-/// # Errors
-/// The operating system's error if no thread can be created.
 pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     Builder::new().name(name.to_owned()).spawn(move || {
         if let Err(error) = raw::leave_descriptors() {

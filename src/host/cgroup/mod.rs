@@ -94,9 +94,6 @@ pub fn memory_hierarchy(root: &Path) -> Result<Result<Hierarchy, String>, (PathB
 }
 
 /// Opens a file for reading, without following a symbolic link and without blocking on a FIFO.
-///
-/// # Errors
-/// Errors of the operating system.
 pub fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))

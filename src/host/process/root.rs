@@ -78,9 +78,6 @@ impl ProcRoot {
     }
 
     /// Opens the file system if it is not open.
-    ///
-    /// # Errors
-    /// Errors of the operating system.
     pub fn connect(&mut self) -> io::Result<()> {
         if self.folder.is_none() {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -110,9 +107,6 @@ impl ProcRoot {
     }
 
     /// Lists every process, sorted by pid, into `found`, which is cleared first.
-    ///
-    /// # Errors
-    /// Errors of the operating system.
     pub fn list(&mut self, found: &mut Vec<Listed>) -> io::Result<()> {
         found.clear();
         self.connect()?;
@@ -149,9 +143,6 @@ impl ProcRoot {
     }
 
     /// The owner of a process's folder: its effective user, or root if the process is not dumpable.
-    ///
-    /// # Errors
-    /// Errors of the operating system.
     pub fn uid(&self, pid: u32) -> io::Result<u32> {
         Ok(rfs::statat(self.folder()?, format!("{pid}"), AtFlags::empty())?.st_uid)
     }
@@ -247,9 +238,6 @@ impl ProcRoot {
     }
 
     /// The target of a symbolic link of one process, such as `exe`; that of a living thread if the first one has ended.
-    ///
-    /// # Errors
-    /// Errors of the operating system.
     pub fn link(&self, pid: u32, name: &str) -> io::Result<String> {
         let of = |path: String| rfs::readlinkat(self.folder()?, path, Vec::new()).map_err(io::Error::from);
         let target = match of(format!("{pid}/{name}")) {
@@ -265,9 +253,6 @@ impl ProcRoot {
     /// Number of descriptors that a process has open.
     ///
     /// Since 6.2 the kernel reports the number as the folder's size; before, and in fixtures, the entries are counted.
-    ///
-    /// # Errors
-    /// Errors of the operating system.
     pub fn open_files(&self, pid: u32) -> io::Result<u64> {
         let path = format!("{pid}/fd");
         if self.real

@@ -86,9 +86,6 @@ impl Folder {
     }
 
     /// The names of its entries, at most `most`.
-    ///
-    /// # Errors
-    /// Errors of the operating system.
     pub fn names(&self, most: usize) -> io::Result<Vec<OsString>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let listing = rfs::openat(&self.folder, ".", flags, Mode::empty())?;
@@ -107,9 +104,6 @@ impl Folder {
     }
 
     /// Metadata of an entry; symbolic links are not followed.
-    ///
-    /// # Errors
-    /// Errors of the operating system.
     pub fn entry(&self, name: &OsStr) -> io::Result<Metadata> {
         walk::entry(&self.folder, name)
     }
@@ -193,17 +187,11 @@ impl Folder {
     }
 
     /// Renames an entry within the folder.
-    ///
-    /// # Errors
-    /// Errors of the operating system.
     pub fn rename(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> io::Result<()> {
         Ok(rfs::renameat(&self.folder, from.as_ref(), &self.folder, to.as_ref())?)
     }
 
     /// Removes an entry that is not a folder.
-    ///
-    /// # Errors
-    /// Errors of the operating system.
     pub fn remove(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         Ok(rfs::unlinkat(&self.folder, name.as_ref(), AtFlags::empty())?)
     }

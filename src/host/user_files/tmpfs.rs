@@ -71,18 +71,12 @@ impl Namespace {
     }
 
     /// The mounts of a tmpfs, from the first `most` bytes of the list of all mounts.
-    ///
-    /// # Errors
-    /// Errors of the operating system.
     pub fn mounts(&self, most: u64) -> io::Result<Vec<TmpfsMount>> {
         Ok(process::tmpfs_mounts(&read(&self.folder, "mountinfo", most)?))
     }
 
     /// How full the tmpfs at these mount points are, and the mounts as [`Namespace::mounts`] lists them now. A point at
     /// which there is none now, or that cannot be opened at once, is left out.
-    ///
-    /// # Errors
-    /// Errors of the operating system.
     pub fn levels(
         &self,
         proc: &Path,

@@ -29,17 +29,11 @@ impl Opt {
     }
 
     /// Checks a value of its kind for its type, such as text that names a signal.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub fn accept(&self, value: &Value) -> Result<(), String> {
         (self.accept)(value)
     }
 
     /// The declared default.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub fn declared(&self) -> Result<Value, String> {
         let unquoted = |text: &str| text.trim_matches('"').to_owned();
         Ok(match self.kind {
@@ -95,9 +89,6 @@ fn scalar(kind: OptKind, text: &str, quoted: bool) -> Result<Value, String> {
 }
 
 /// A size or a percentage.
-///
-/// # Errors
-/// What is wrong with it.
 pub fn amount(text: &str) -> Result<Amount, String> {
     if text.ends_with('%') {
         return ratio(text).map(Amount::Share);

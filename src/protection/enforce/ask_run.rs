@@ -58,9 +58,6 @@ pub struct PeerAnswer {
 
 impl RunAsker {
     /// Starts the thread, which ends when this is dropped.
-    ///
-    /// # Errors
-    /// If the thread or its runtime cannot be started.
     pub fn start(peers: Peers, counts: Arc<RunCounts>) -> io::Result<Self> {
         let (requests, mut inbox) = mpsc::channel::<(Ticket, Arc<RunQuery>)>(QUEUE);
         let (report, ended) = std::sync::mpsc::sync_channel(2 * QUEUE);

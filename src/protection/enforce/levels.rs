@@ -30,9 +30,6 @@ pub struct HostMeter {
 
 impl HostMeter {
     /// Opens `meminfo` below `proc`, and that of the nodes.
-    ///
-    /// # Errors
-    /// The operating system's.
     pub fn open(proc: &Path, gpu_nodes: &[GpuNode]) -> io::Result<Self> {
         let gpu_nodes = gpu_nodes.iter().map(|node| open(&node.meminfo)).collect::<io::Result<_>>()?;
         Ok(Self {
@@ -83,9 +80,6 @@ pub struct NodesMeter {
 
 impl NodesMeter {
     /// Opens the `meminfo` of nodes, each given by its number and its folder.
-    ///
-    /// # Errors
-    /// The operating system's.
     pub fn open(nodes: &[(u32, PathBuf)], pools: Bytes) -> io::Result<Self> {
         let meminfo =
             nodes.iter().map(|(_, folder)| open(&folder.join("meminfo"))).collect::<io::Result<_>>()?;

@@ -32,9 +32,6 @@ pub struct Webhooks {
 impl Webhooks {
     /// Starts the thread, which ends when this is dropped. An `https` service must be certified by `trust`, which is
     /// read again for each call.
-    ///
-    /// # Errors
-    /// If the thread or its runtime cannot be started.
     pub fn start(trust: Trust) -> io::Result<Self> {
         let (calls, inbox) = sync_channel(QUEUE);
         let (report, ended) = sync_channel(2 * QUEUE);

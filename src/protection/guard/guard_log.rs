@@ -88,9 +88,6 @@ pub(super) struct GuardLog {
 
 impl GuardLog {
     /// Starts the thread.
-    ///
-    /// # Errors
-    /// If a thread cannot be started.
     pub(super) fn start(targets: Arc<[Target]>) -> std::io::Result<Self> {
         let (messages, received) = sync_channel(QUEUE);
         let lost = Arc::new(AtomicU64::new(0));

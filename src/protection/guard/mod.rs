@@ -180,9 +180,6 @@ pub struct Guard {
 
 impl Guard {
     /// Starts the guard; absent where no target is configured.
-    ///
-    /// # Errors
-    /// If a thread cannot be started.
     fn start(
         protection: &Protection,
         roots: &Roots,

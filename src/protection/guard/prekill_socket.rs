@@ -45,9 +45,6 @@ pub(super) struct PrekillSocket {
 
 impl PrekillSocket {
     /// Listens on `path`, and passes on what is about to be killed; `passwd` is the list of users.
-    ///
-    /// # Errors
-    /// The failed operation and its error.
     pub(super) fn listen(
         path: &Path,
         requests: Arc<RunRequests>,

@@ -185,9 +185,6 @@ impl Hold {
 
 impl Records {
     /// Opens the audit log and starts the threads; logs what cannot be written.
-    ///
-    /// # Errors
-    /// If a thread cannot be started.
     pub fn start(config: &Config, events: Arc<Events>) -> std::io::Result<Self> {
         let state = StateFolder::of(config);
         if let Some(StateFolder { path, refused: Some(error), .. }) = &state {

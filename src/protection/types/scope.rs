@@ -120,9 +120,6 @@ pub enum Refusal {
 
 impl Exempt {
     /// Whether a cgroup may be acted on as a whole: not the root, not memwarden's, no ancestor of it.
-    ///
-    /// # Errors
-    /// Why not.
     pub fn admits_group(&self, path: &str) -> Result<(), Refusal> {
         if path.trim_matches('/').is_empty() {
             return Err(Refusal::Init);
@@ -136,9 +133,6 @@ impl Exempt {
 
 impl Scope {
     /// Whether a process may be signalled.
-    ///
-    /// # Errors
-    /// The first reason why not.
     pub fn admits(&self, candidate: &Candidate<'_>, exempt: &Exempt) -> Result<(), Refusal> {
         if candidate.key.pid <= 1 {
             return Err(Refusal::Init);
@@ -192,9 +186,6 @@ impl Scope {
     }
 
     /// Whether a cgroup may be acted on as a whole: it is one of the target's, or a descendant, and not memwarden's.
-    ///
-    /// # Errors
-    /// The first reason why not.
     pub fn admits_group(&self, path: &str, exempt: &Exempt) -> Result<(), Refusal> {
         exempt.admits_group(path)?;
         let belongs = self.members.groups().any(|group| within(path, group.path.as_str()));

@@ -220,9 +220,6 @@ fn float(value: u64) -> f64 {
 }
 
 /// The names of a folder's entries.
-///
-/// # Errors
-/// Errors of the operating system.
 pub fn names(folder: &Path) -> io::Result<Vec<String>> {
     let entries = std::fs::read_dir(folder)?.take(MOST_ENTRIES);
     Ok(entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect())

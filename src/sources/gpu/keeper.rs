@@ -62,9 +62,6 @@ pub struct Keeper {
 
 impl Keeper {
     /// Starts the thread; it starts the first worker once the previous keeper has stopped its own.
-    ///
-    /// # Errors
-    /// The operating system's error if no thread can be created.
     pub fn start(
         shared: &WorkerState,
         command: WorkerCommand,

@@ -61,9 +61,6 @@ impl Pattern {
 
     /// The files that match: if there are more than `most`, the most recently written ones of each user. A path without
     /// wildcards is returned without checking that it exists.
-    ///
-    /// # Errors
-    /// The operating system's error if the folder cannot be listed.
     pub fn files(&self, most: usize) -> io::Result<Files> {
         if !self.wild {
             return Ok(Files { found: vec![self.path.clone()], ..Files::default() });

@@ -276,9 +276,6 @@ fn last_number(path: &Path) -> Option<u32> {
 }
 
 /// Starts a thread that follows a path.
-///
-/// # Errors
-/// The operating system's error if no thread can be created.
 pub(super) fn start(log: Log, options: Options) -> io::Result<Background<Mutex<LogState>>> {
     Background::start(Mutex::default(), |shared, stopped| {
         let interval = options.interval;

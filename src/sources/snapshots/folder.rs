@@ -55,9 +55,6 @@ pub(super) struct Listed {
 }
 
 /// Lists a folder; `owners` are the users of the ranks' processes, as far as they are known.
-///
-/// # Errors
-/// The operating system's error if the folder cannot be listed.
 pub(super) fn look(folder: &Path, owners: &BTreeMap<String, u32>) -> io::Result<Listed> {
     let mut found: BTreeMap<String, Newest> = BTreeMap::new();
     let mut of_others = 0;

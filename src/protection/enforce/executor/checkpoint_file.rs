@@ -64,9 +64,6 @@ pub(super) struct Connection {
 }
 
 /// Starts the process.
-///
-/// # Errors
-/// Errors of the operating system.
 pub(super) fn connect(command: Option<&WorkerCommand>) -> io::Result<Connection> {
     let Some(command) = command else { return without_process() };
     let (helper, input, output) = Helper::start(command, &[])?;
@@ -89,9 +86,6 @@ fn without_process() -> io::Result<Connection> {
 }
 
 /// The process: serves one request from standard input.
-///
-/// # Errors
-/// If standard input or output fails.
 pub fn run() -> io::Result<()> {
     child::die_with_parent();
     let stdin = io::stdin().as_fd().try_clone_to_owned()?;

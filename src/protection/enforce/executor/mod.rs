@@ -142,9 +142,6 @@ impl Machine {
     }
 
     /// Starts threads for the steps whose time grows with the number of processes.
-    ///
-    /// # Errors
-    /// If one cannot be started.
     pub fn with_threads(mut self, cgroup: &Path) -> Result<Self, ArmError> {
         self.pool = Pool::start(Equipment {
             proc: self.root.clone(),

@@ -106,9 +106,6 @@ pub(super) struct Pool {
 
 impl Pool {
     /// Starts the threads, which end when this is dropped.
-    ///
-    /// # Errors
-    /// If one cannot be started.
     pub(super) fn start(equipment: Equipment) -> Result<Self, ArmError> {
         let threads = (0..2 * THREADS).map(|place| equipment.start(place < THREADS));
         Ok(Self {

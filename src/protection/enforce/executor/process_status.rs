@@ -96,9 +96,6 @@ impl Short {
 
 impl Proc {
     /// Opens the process file system at `path`; cgroups are those of the hierarchy of `version`.
-    ///
-    /// # Errors
-    /// The operating system's.
     pub(super) fn open(path: &Path, version: Version) -> Result<Self, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self {

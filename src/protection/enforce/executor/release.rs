@@ -46,9 +46,6 @@ impl ReleaseQueue {
 
 impl Releaser {
     /// Starts the thread, which ends when this and all copies of its queue are dropped.
-    ///
-    /// # Errors
-    /// If the thread cannot be started.
     pub(super) fn start() -> std::io::Result<Self> {
         let (orders, inbox) = sync_channel(QUEUE);
         let (report, ended) = sync_channel(QUEUE);

@@ -74,9 +74,6 @@ impl Goal {
 }
 
 /// Starts a helper process for a file of a user, which a thread waits for.
-///
-/// # Errors
-/// If the thread cannot be started.
 pub(super) fn start(
     token: Token,
     command: Option<&WorkerCommand>,

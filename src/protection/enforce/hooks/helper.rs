@@ -11,9 +11,6 @@ use super::running;
 use crate::host::child::die_with_parent;
 
 /// Serves requests from standard input until its end; `proc` is the process file system.
-///
-/// # Errors
-/// If standard input or output fails.
 pub fn run(proc: &Path) -> io::Result<()> {
     die_with_parent();
     // Processes that a hook leaves behind become children of the helper, so that it can find them. Where this is

@@ -65,9 +65,6 @@ impl AuditLog {
     /// Opens the log and starts the writing thread; without a path, lines stay in memory only.
     ///
     /// A file that cannot be written is not an error: [`AuditLog::status`] reports it, and writing is tried again.
-    ///
-    /// # Errors
-    /// If the thread cannot be started.
     pub fn start(place: Option<LogPath>) -> io::Result<Self> {
         let shared = Arc::new(LogState {
             ring: Mutex::new(Ring::new(ROOM)),

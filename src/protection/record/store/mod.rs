@@ -28,9 +28,6 @@ impl Store {
     }
 
     /// Checks that an incident could be written now.
-    ///
-    /// # Errors
-    /// Why not.
     pub fn check(&self) -> Result<(), IncidentError> {
         make(&self.folder)?;
         let probe = self.folder.join(".probe");
