@@ -6,7 +6,7 @@ import errno
 import re
 import resource
 import sys
-from typing import Any, List, Optional
+from typing import Any, List, Optional, Tuple
 
 from ._base import JSON, LONGEST_NAME, _now, _short, _size
 
@@ -20,6 +20,9 @@ _OF_SPACE = ("No space left on device", "file write failed")
 _READ = ("builtins", "torch", "jax", "jaxlib", "tensorflow")
 # Functions of the interpreter that start processes and threads: EAGAIN of these is a limit, and otherwise one of input and output.
 _STARTING = {"fork", "forkpty", "fork_exec", "_fork_exec", "start_new_thread", "_start_new_thread", "_start_joinable_thread"}
+# A part of the text, and functions, of ENOSPC that is no full disk: the limits of watches and of semaphores.
+_OF_NUMBER = "inotify"
+_NUMBERED = {"inotify_add_watch", "inotify_init", "SemLock", "sem_open"}
 # The limits of memory, with what /proc/self/status has of each: one of which less than half was used did not refuse anything that a
 # program allocates in small parts.
 _OF_MEMORY = {
@@ -65,12 +68,14 @@ def described(value: Optional[BaseException]) -> JSON:
         memory = _memory(each)
         if memory is not None:
             return dict({"reason": _name(each), "end": "out_of_memory", "resource": memory}, **_limit_of_memory(memory))
-        space = _space(each)
-        if space is not None:
-            return {"reason": _name(each), "end": "out_of_space", "resource": space}
         count = _count(each)
         if count is not None:
             return dict({"reason": _name(each), "end": "exception"}, **count)
+    # The writer of torch.save raises another error while it handles the one that says that there is no space.
+    for each in _causes(value, contexts=True):
+        space = _space(each)
+        if space is not None:
+            return {"reason": _name(each), "end": "out_of_space", "resource": space}
     return {"reason": _name(value), "end": "interrupted" if isinstance(value, KeyboardInterrupt) else "exception"}
 
 
@@ -95,12 +100,12 @@ def sentence(ending: JSON, failure: Optional[JSON]) -> Optional[str]:
     return text + ("" if phase is None else ", in the phase %s" % phase)
 
 
-def _causes(value: BaseException) -> List[BaseException]:
+def _causes(value: BaseException, contexts: bool = False) -> List[BaseException]:
     found: List[BaseException] = []
     each: Optional[BaseException] = value
     while each is not None and len(found) < _MOST_CAUSES:
         found.append(each)
-        each = each.__cause__
+        each = each.__cause__ or (each.__context__ if contexts and not each.__suppress_context__ else None)
     return found
 
 
@@ -126,7 +131,7 @@ def _memory(value: BaseException) -> Optional[str]:
 def _space(value: BaseException) -> Optional[str]:
     """Where a file found no space: "shm" for a file in `/dev/shm`, otherwise "disk"; None for another exception."""
     if isinstance(value, OSError):
-        if value.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if value.errno not in (errno.ENOSPC, errno.EDQUOT) or _is_number(value):
             return None
         name = value.filename
         is_shm = isinstance(name, str) and name.startswith("/dev/shm/")
@@ -139,6 +144,20 @@ def _space(value: BaseException) -> Optional[str]:
     return "shm" if any(part in text for part in _OF_SHM) else "disk"
 
 
+def _is_number(value: BaseException) -> bool:
+    """Whether "no space" is a number that was reached: the watches of inotify, or the semaphores of the system."""
+    texts = [each for each in value.args if type(each) is str]
+    return any(_OF_NUMBER in each for each in texts) or bool(_NUMBERED.intersection(_innermost(value)))
+
+
+def _innermost(value: BaseException) -> Tuple[str, ...]:
+    """The names that the function uses in which this was raised."""
+    trace = value.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace.tb_frame.f_code.co_names if trace is not None else ()
+
+
 def _count(value: BaseException) -> Optional[JSON]:
     """The keys of the limit of a number that this exception says was reached; None for another exception."""
     if type(value) is OSError and value.errno == errno.EMFILE:
@@ -149,11 +168,8 @@ def _count(value: BaseException) -> Optional[JSON]:
         return {"limit": "file_size"} if most == resource.RLIM_INFINITY else {"limit": "file_size", "limit_value": most}
     if not isinstance(value, BlockingIOError) and not (type(value) is RuntimeError and value.args == ("can't start new thread",)):
         return None
-    trace = value.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
     # Which of two limits it was is not known: that of the user, or that of the cgroup.
-    return {"limit": "processes"} if trace is not None and _STARTING.intersection(trace.tb_frame.f_code.co_names) else None
+    return {"limit": "processes"} if _STARTING.intersection(_innermost(value)) else None
 
 
 def _limit_of_memory(memory: str) -> JSON:

@@ -20,6 +20,11 @@ ENDS = {
     "raise OSError(2, 'secret')": ("exception", "FileNotFoundError", None, None),
     "raise OSError(28, 'secret', '/data/secret')": ("out_of_space", "OSError", "disk", None),
     "raise OSError(122, 'secret')": ("out_of_space", "OSError", "disk", None),
+    "try: raise OSError(28, 'secret')\nexcept OSError: raise RuntimeError('unexpected pos 64 vs 0')": ("out_of_space", "OSError", "disk", None),
+    "try: raise OSError(28, 'secret')\nexcept OSError: raise ValueError from None": ("exception", "ValueError", None, None),
+    "try: raise MemoryError\nexcept MemoryError: raise KeyError(1)": ("exception", "KeyError", None, None),
+    "raise OSError(28, 'inotify watch limit reached')": ("exception", "OSError", None, None),
+    "def make():\n if 0: SemLock()\n raise OSError(28, 'secret')\nmake()": ("exception", "OSError", None, None),
     "raise OSError(28, 'secret', '/dev/shm/secret')": ("out_of_space", "OSError", "shm", None),
     "raise RuntimeError('unable to allocate shared memory(shm) for file </torch_1>: No space left on device (28)')": (
         "out_of_space",
