@@ -87,7 +87,7 @@ crate::metrics! {
     pub PROCESS_DECODER: Gauge<Ratio> = "memwarden_gpu_process_decoder_utilization_ratio" {gpu, uuid, pid}.budget(4_000);
     /// Processes that use the GPU.
     pub PROCESSES: Gauge<Count> = "memwarden_gpu_processes" {gpu, uuid}.counting("{process}");
-    /// Those of them that are no process known to memwarden: in a pid namespace of its own, the driver lists pids of the host, and only a process with a device of NVIDIA open is taken for the one that is meant. Absent for none. Let memwarden see the pids of the host (docker --pid=host, hostPID of a pod).
+    /// Processes that use the GPU and are none that is known to memwarden: in a pid namespace of its own, the driver lists pids of the host, and only a process with a device of NVIDIA open is taken for the one that is meant. Absent for none. Let memwarden see the pids of the host (docker --pid=host, hostPID of a pod).
     pub PROCESSES_UNKNOWN: Gauge<Count> = "memwarden_gpu_processes_unknown" {gpu, uuid}.counting("{process}");
 
     /// Share of time in which at least one kernel ran on the GPU, 0 to 1; not the share of the GPU that the kernels occupied.
