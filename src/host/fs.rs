@@ -141,9 +141,11 @@ pub fn append(file: &mut File, bytes: &[u8]) -> io::Result<()> {
 /// Appends to a file that only its owner can read, which is created where there is none.
 ///
 /// # Errors
-/// As [`append`].
+/// As [`append`]; what was written is taken back then, as far as that can be done.
 pub fn append_to(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    append(&mut File::options().append(true).create(true).mode(0o600).open(path)?, bytes)
+    let mut file = File::options().append(true).create(true).mode(0o600).open(path)?;
+    let before = file.metadata()?.len();
+    append(&mut file, bytes).inspect_err(|_| drop(file.set_len(before)))
 }
 
 /// Replaces a file atomically: a reader sees the old content or the new one, also after a crash.

@@ -68,6 +68,10 @@ fn ranges(subuid: &str, passwd: &str) -> Vec<(u32, u32, u32)> {
         let mut fields = line.trim().split(':');
         let name = fields.next()?;
         let owner = users.get(name).copied().or_else(|| name.parse().ok())?;
+        // Ranges of root are those of the containers of all users (LXD, Incus).
+        if owner == 0 {
+            return None;
+        }
         let (first, count) = (fields.next()?.parse::<u32>().ok()?, fields.next()?.parse::<u32>().ok()?);
         let taken = users.values().any(|uid| uid.checked_sub(first).is_some_and(|n| n < count));
         (!taken).then_some((first, count, owner))

@@ -214,6 +214,11 @@ impl LiveRun {
         let outcome = Outcome::from(end);
         match self.gone.iter_mut().find(|(gone, _)| gone.pid == end.pid).map(|(_, outcome)| outcome) {
             Some(known) if end.cause == EndCause::Finished && known.cause != EndCause::Unknown => {}
+            // It told the lack of memory for which its launcher ended it.
+            Some(known)
+                if end.cause == EndCause::Killed
+                    && !matches!(known.cause, EndCause::Unknown | EndCause::Finished)
+                    && known.order() < outcome.order() => {}
             Some(known) => {
                 let phase = if end.phase.is_empty() { known.phase.clone() } else { end.phase.clone() };
                 *known = Outcome { phase, ..outcome };

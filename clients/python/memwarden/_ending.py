@@ -105,7 +105,9 @@ def _causes(value: BaseException, contexts: bool = False) -> List[BaseException]
     each: Optional[BaseException] = value
     while each is not None and len(found) < _MOST_CAUSES:
         found.append(each)
-        each = each.__cause__ or (each.__context__ if contexts and not each.__suppress_context__ else None)
+        each = each.__cause__ or (
+            each.__context__ if contexts and isinstance(each, RuntimeError) and not each.__suppress_context__ else None
+        )
     return found
 
 

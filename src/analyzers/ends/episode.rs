@@ -36,7 +36,7 @@ const LARGE: Bytes = Bytes::new(256 << 20);
 pub(super) struct Member {
     pub(super) key: ProcessKey,
     pub(super) comm: Label,
-    /// Whether it started the program for another user.
+    /// Whether it is the process of Slurm that started the program.
     pub(super) is_supervisor: bool,
     /// Its limit of CPU time in seconds, where it can have reached that.
     pub(super) cpu_limit: Option<u64>,

@@ -208,10 +208,12 @@ impl Ends {
         let ended = Member {
             key: row.key,
             comm: row.comm.clone(),
-            is_supervisor: is_supervisor(row, workload.user),
+            is_supervisor: is_supervisor(row),
             cpu_limit: self.recent.cpu_limit(row.key).filter(|limit| {
                 let seen = facts.before.frame.as_ref().map_or(now, |frame| frame.at);
-                let most = real(row.cpu_ticks) / TICKS + real(row.threads) * now.since(seen).as_secs_f64();
+                let at_once = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64);
+                let since = now.since(seen).as_secs_f64() * real(row.threads.min(at_once));
+                let most = real(row.cpu_ticks) / TICKS + since;
                 most + CPU_SLACK >= real(*limit)
             }),
             parent: row.parent,
@@ -256,8 +258,7 @@ impl Ends {
         });
         for key in due {
             let Some(episode) = self.episodes.remove(&key) else { continue };
-            let user = episode.workload.user;
-            let is_alive = |row: &ProcessRow| !has_ended(row) && !is_supervisor(row, user);
+            let is_alive = |row: &ProcessRow| !has_ended(row) && !is_supervisor(row);
             let is_named = !episode.workload.name.is_empty();
             let is_whole = is_named
                 && !facts.workload_of.iter().any(|member| {
@@ -426,9 +427,9 @@ const fn has_ended(row: &ProcessRow) -> bool {
     matches!(row.state, b'Z' | b'X' | b'x') && row.threads <= 1
 }
 
-/// Whether it started the program for another user, as that of Slurm does: that it lives, or succeeds, says nothing of the program.
-fn is_supervisor(row: &ProcessRow, user: u32) -> bool {
-    (row.uid == 0 && user != 0) || row.comm.as_str() == "slurmstepd"
+/// Whether it is Slurm's process that started the program: that it lives, or succeeds, says nothing of the program.
+fn is_supervisor(row: &ProcessRow) -> bool {
+    row.uid == 0 && row.comm.as_str() == "slurmstepd"
 }
 
 /// What a process explains of the others that ended with it: the killed rank of a run explains those that its launcher ended

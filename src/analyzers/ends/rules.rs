@@ -196,6 +196,11 @@ fn foreign_kill(case: &Case, has_name: bool) -> Option<Option<EndEvidence>> {
     (*is_named == has_name).then(|| Some(EndEvidence::KernelLog(kill.clone())))
 }
 
+fn cpu_limit(case: &Case, is_it: bool) -> Option<Option<EndEvidence>> {
+    let value = case.cpu_limit.filter(|_| is_it)?;
+    Some(Some(EndEvidence::Limit { limit: ProcessLimit::CpuTime, value: Some(value) }))
+}
+
 const HOST_PIDS: &str = "the pid namespace of the host";
 const READABLE: &str = "a kernel log that can be read to its end";
 const TRACED: &str = "the sender of the signal (needs CAP_PERFMON)";
@@ -262,16 +267,12 @@ rules! {
     "SIGXCPU that the kernel sent" => Some(Cause::TimeLimit), 0.95, "",
         |case| when(by_kernel(case, SIGXCPU) && case.sender.is_some(), None);
     "SIGXCPU" => Some(Cause::TimeLimit), 0.75, TRACED, |case| when(by_kernel(case, SIGXCPU), None);
-    "SIGKILL that no process is known to have sent, and the limit of its CPU time can have been reached" => Some(Cause::TimeLimit), 0.9, "",
-        |case| {
-            let value = case.cpu_limit.filter(|_| by_kernel(case, SIGKILL))?;
-            Some(Some(EndEvidence::Limit { limit: ProcessLimit::CpuTime, value: Some(value) }))
-        };
+    "SIGKILL that the kernel sent, and the limit of its CPU time can have been reached" => Some(Cause::TimeLimit), 0.9, "",
+        |case| cpu_limit(case, case.signal() == Some(SIGKILL) && case.sender == Some(None));
+    "the same where the sender is not known" => Some(Cause::TimeLimit), 0.75, TRACED,
+        |case| cpu_limit(case, by_kernel(case, SIGKILL));
     "the same without a status" => Some(Cause::TimeLimit), 0.7, "its exit status",
-        |case| {
-            let value = case.cpu_limit.filter(|_| case.status.is_none() && !case.said_finished)?;
-            Some(Some(EndEvidence::Limit { limit: ProcessLimit::CpuTime, value: Some(value) }))
-        };
+        |case| cpu_limit(case, case.status.is_none() && !case.said_finished);
     "SIGXFSZ that no process sent" => Some(Cause::ProcessLimit), 0.9, "",
         |case| when(by_kernel(case, SIGXFSZ), limit(case, ProcessLimit::FileSize));
     "`timeout` exited with 124, or sent it the signal that ended it" => Some(Cause::TimeLimit), 0.95, "",
@@ -282,10 +283,10 @@ rules! {
         };
     "SIGBUS, and a tmpfs that it sees was full, and was not before" => Some(Cause::SharedMemory), 0.95, "",
         |case| tmpfs(case, |own| own.level.share() >= EXHAUSTED && !own.was_full_before);
-    "SIGBUS, its workload mapped huge pages, and a pool of them had none left that was not promised" => Some(Cause::HugePages), 0.85, "",
-        |case| when(case.signal() == Some(SIGBUS) && case.huge_pages == Some(true), None);
+    "SIGBUS, its workload mapped huge pages, and a pool of them had none left that was not promised" => Some(Cause::HugePages), 0.75, "whether it took another one",
+        |case| when(by_kernel(case, SIGBUS) && case.huge_pages == Some(true), None);
     "SIGBUS, and its workload mapped huge pages" => Some(Cause::HugePages), 0.6, "how many were left at the end",
-        |case| when(case.signal() == Some(SIGBUS) && case.huge_pages.is_some(), None);
+        |case| when(by_kernel(case, SIGBUS) && case.huge_pages.is_some(), None);
     "SIGBUS, and a tmpfs that it sees was full before already, or half full" => Some(Cause::SharedMemory), 0.6, "how full it was at the end",
         |case| tmpfs(case, |own| own.level.share() >= HALF);
     "SIGBUS, and no tmpfs that it sees can have been filled" => Some(Cause::Failed), 0.9, "",

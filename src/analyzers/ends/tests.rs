@@ -61,7 +61,10 @@ impl Node {
             uid: if self.of_root.contains(&pid) { 0 } else { 1000 },
             rss: Bytes::new(u64::from(pid) << 20),
             cgroup: Some("/jobs/a".into()),
-            ..ProcessRow::new(Self::key(pid), "python3".into())
+            ..ProcessRow::new(
+                Self::key(pid),
+                if self.of_root.contains(&pid) { "slurmstepd" } else { "python3" }.into(),
+            )
         };
         let rows = self.running.iter().map(|(pid, ..)| row(*pid)).collect();
         batch.facts.processes = Some(ProcessTable { rows, boot: self.boot }.into());
@@ -399,7 +402,7 @@ fn in_another_pid_namespace_a_kill_is_found_by_its_cgroup_or_by_its_name() {
     assert_eq!(cause(&[("python3", "/jobs/a"), ("python3", "/jobs/b")]), (EndCause::CgroupLimit, 0.9));
     assert_eq!(cause(&[("ray::train", "/jobs/a")]), (EndCause::CgroupLimit, 0.7));
     // A path of the host, of a cgroup namespace; and none.
-    assert_eq!(cause(&[("python3", "/docker/17/jobs/a")]), (EndCause::CgroupLimit, 0.9));
+    assert_eq!(cause(&[("python3", "/docker/17/jobs/a")]), (EndCause::CgroupLimit, 0.7));
     assert_eq!(cause(&[("python3", "")]), (EndCause::CgroupLimit, 0.9));
     for several in
         [&[("python3", "/elsewhere")][..], &[("python3", "/b"), ("python3", "/c")][..], &[("sh", "/b")], &[]]

@@ -189,7 +189,9 @@ impl Board {
         let occupied = self.slots[slot].as_ref()?;
         let max_age = occupied.escalation.limits().forecast.max_age;
         let growth = observed.growth.filter(|growth| growth.age <= max_age).map(|growth| growth.value);
-        self.growth[slot] = growth.or_else(|| self.growth_in_shortage(slot, now, observed.gives));
+        // Always, so that what was given in an earlier shortage is forgotten.
+        let in_shortage = self.growth_in_shortage(slot, now, observed.gives);
+        self.growth[slot] = growth.or(in_shortage);
         let Observed { groups, nodes, .. } = *observed;
         self.gives[slot] = observed.gives.map(|bytes| Gives { bytes, groups, nodes });
         let gate = self.gate(slot, now, observed, of_target.min(of_host));

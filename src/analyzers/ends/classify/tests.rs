@@ -181,7 +181,7 @@ fn signals_of_the_kernel_are_not_those_of_a_person() {
     check_exactly(&Case { sender: Some(None), ..signal(SIGXCPU) }, EndCause::TimeLimit, 0.95);
     check_exactly(&signal(SIGXFSZ), EndCause::ProcessLimit, 0.9);
     let used = |case| Case { cpu_limit: Some(2), ..case };
-    check_exactly(&used(signal(SIGKILL)), EndCause::TimeLimit, 0.9);
+    check_exactly(&used(signal(SIGKILL)), EndCause::TimeLimit, 0.75);
     check_exactly(&Case { sender: Some(None), ..used(signal(SIGKILL)) }, EndCause::TimeLimit, 0.9);
     check_exactly(&used(Case::default()), EndCause::TimeLimit, 0.7);
     let by = |comm: &str| Some(Some(Sender { pid: 8, comm: comm.into(), user_id: Some(0) }));
@@ -312,7 +312,7 @@ fn signals_and_codes() {
     check(&code(1), EndCause::Failed, 0.9);
     check(&signal(11), EndCause::Failed, 0.9);
     check(&signal(SIGTERM), EndCause::Killed, 0.9);
-    check_exactly(&Case { huge_pages: Some(true), ..signal(SIGBUS) }, EndCause::HugePages, 0.85);
+    check_exactly(&Case { huge_pages: Some(true), ..signal(SIGBUS) }, EndCause::HugePages, 0.75);
     check_exactly(&Case { huge_pages: Some(false), ..signal(SIGBUS) }, EndCause::HugePages, 0.6);
     check(&signal(SIGBUS), EndCause::SharedMemory, 0.6);
     let of = |used, was_full_before, may_be_missed, is_read_after| {

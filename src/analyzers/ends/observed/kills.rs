@@ -110,7 +110,9 @@ impl Recent {
         let mut kills =
             in_group().filter(|killed| !has_name || is_named(killed)).map(|own| kill_of(&own.victim));
         if let Some(kill) = kills.next() {
-            return kills.all(|other| other == kill).then_some((kill, has_name));
+            // Another container has a cgroup of the same end.
+            let is_own = in_group().all(|killed| killed.victim.cgroup == *group);
+            return kills.all(|other| other == kill).then_some((kill, has_name && is_own));
         }
         let mut named = self.latest().filter(is_named);
         let only = named.next().filter(|only| !has_group || only.victim.cgroup.is_empty())?;
