@@ -212,7 +212,8 @@ impl LiveRun {
             && end.workload == self.workload
             && self.has_left();
         let outcome = Outcome::from(end);
-        match self.gone.iter_mut().find(|(gone, _)| gone.pid == end.pid).map(|(_, outcome)| outcome) {
+        let is_it = |gone: &ProcessKey| gone.pid == end.pid && end.user_id == self.command.user_id;
+        match self.gone.iter_mut().find(|(gone, _)| is_it(gone)).map(|(_, outcome)| outcome) {
             Some(known) if end.cause == EndCause::Finished && known.cause != EndCause::Unknown => {}
             // It told the lack of memory for which its launcher ended it.
             Some(known)

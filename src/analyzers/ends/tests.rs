@@ -29,8 +29,8 @@ struct Node {
     log: KernelLog,
     /// The parents of processes whose parent is not pid 1.
     parents: BTreeMap<u32, u32>,
-    /// Those of root; the others are of user 1000.
-    of_root: Vec<u32>,
+    /// Those of root, with their names; the others are of user 1000 and named python3.
+    of_root: BTreeMap<u32, &'static str>,
     /// Boot time, where it is known: the process PID has started PID seconds after it.
     boot: Option<u64>,
     last: Analysis,
@@ -58,13 +58,10 @@ impl Node {
         let row = |pid: u32| ProcessRow {
             parent: self.parents.get(&pid).copied().unwrap_or(1),
             session: pid,
-            uid: if self.of_root.contains(&pid) { 0 } else { 1000 },
+            uid: if self.of_root.contains_key(&pid) { 0 } else { 1000 },
             rss: Bytes::new(u64::from(pid) << 20),
             cgroup: Some("/jobs/a".into()),
-            ..ProcessRow::new(
-                Self::key(pid),
-                if self.of_root.contains(&pid) { "slurmstepd" } else { "python3" }.into(),
-            )
+            ..ProcessRow::new(Self::key(pid), (*self.of_root.get(&pid).unwrap_or(&"python3")).into())
         };
         let rows = self.running.iter().map(|(pid, ..)| row(*pid)).collect();
         batch.facts.processes = Some(ProcessTable { rows, boot: self.boot }.into());

@@ -390,8 +390,10 @@ impl Writer {
         open.incident.lost_lines = self.audit.status().lost;
         open.incident.summary = summary(&open.incident);
         let ended = open.incident.ended_unix_seconds.is_some();
+        let subjects = open.incident.subjects.len();
         let replaced = open.add_samples(&self.flight, ended);
-        let is_due = ended || !open.has_record;
+        // It names the files of its subjects.
+        let is_due = ended || !open.has_record || open.incident.subjects.len() != subjects;
         let id = &open.incident.id;
         let result = store
             .write(id, &replaced)
@@ -412,7 +414,9 @@ impl Writer {
         match written {
             Ok(bytes) => {
                 self.kept.insert(incident, bytes);
-                let removed = self.kept.excess(&incident.id).into_iter();
+                let others = self.open.iter().map(|open| &*open.incident.id);
+                let in_progress: Vec<&str> = others.chain([&*incident.id]).collect();
+                let removed = self.kept.excess(&in_progress).into_iter();
                 // A folder that cannot be removed is tried again with the next incident.
                 let removed: Vec<String> = removed.filter(|id| store.remove(id)).map(str::to_owned).collect();
                 removed.iter().for_each(|id| self.kept.remove(id));

@@ -77,8 +77,8 @@ impl KeptRecords {
         });
     }
 
-    /// The ids of the records beyond the limits; `newest` is kept in any case.
-    pub(super) fn excess(&self, newest: &str) -> Vec<&str> {
+    /// The ids of the records beyond the limits; those of incidents that are in progress are kept in any case.
+    pub(super) fn excess(&self, in_progress: &[&str]) -> Vec<&str> {
         let mut removed = Vec::new();
         for cause in [Cause::Policy, Cause::KernelOom, Cause::Killed] {
             let (most, most_bytes) = limits(cause);
@@ -93,7 +93,8 @@ impl KeptRecords {
                 let of_payer = |whose: (Option<u32>, String)| -> u64 {
                     records.iter().filter(|record| payer(record) == whose).map(|record| size(record)).sum()
                 };
-                let old = records.iter().enumerate().filter(|(_, record)| record.id != newest);
+                let old =
+                    records.iter().enumerate().filter(|(_, record)| !in_progress.contains(&&*record.id));
                 let next = old.max_by_key(|(_, record)| (of_payer(payer(record)), Reverse(&record.id)));
                 let Some((place, _)) = next else { break };
                 removed.push(records.remove(place).id.as_str());
@@ -142,7 +143,7 @@ mod tests {
 
     fn add(kept: &mut KeptRecords, incident: &Incident, bytes: u64) {
         kept.insert(incident, bytes);
-        let removed: Vec<String> = kept.excess(&incident.id).into_iter().map(str::to_owned).collect();
+        let removed: Vec<String> = kept.excess(&[&incident.id]).into_iter().map(str::to_owned).collect();
         removed.iter().for_each(|id| kept.remove(id));
     }
 
@@ -178,6 +179,10 @@ mod tests {
         assert_eq!(count(&kept, Cause::Killed, MALLORY), 3);
         add(&mut kept, &record(200, Cause::Killed, MALLORY), 1 << 30);
         assert!(kept.0.iter().any(|record| record.id == "000200"));
+        // That of an incident in progress stays, too.
+        kept.insert(&record(201, Cause::Killed, MALLORY), 1 << 30);
+        assert!(kept.excess(&["000201"]).contains(&"000200"));
+        assert!(!kept.excess(&["000200", "000201"]).contains(&"000200"));
     }
 
     #[test]

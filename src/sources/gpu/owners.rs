@@ -19,7 +19,7 @@ const DEVICES: &str = "/dev/nvidia";
 #[derive(Debug)]
 pub(super) struct Owners {
     proc: PathBuf,
-    /// The processes that were looked at, and whether they have a device open.
+    /// The processes that were looked at, once each, and whether they had a device open: the driver lists none that has not opened one.
     known: HashMap<ProcessKey, bool>,
 }
 
@@ -34,7 +34,7 @@ impl Owners {
             return;
         }
         let row = |pid: u32| table.and_then(|table| table.get(pid)).map(|row| row.key);
-        self.known.retain(|key, has_device| *has_device && row(key.pid) == Some(*key));
+        self.known.retain(|key, _| row(key.pid) == Some(*key));
         for gpu in gpus {
             let Some(listed) = gpu.sample.as_mut().and_then(|sample| sample.processes.as_mut()) else {
                 continue;

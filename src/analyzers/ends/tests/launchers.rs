@@ -90,10 +90,10 @@ fn a_launcher_fails_because_a_process_of_it_was_killed() {
 }
 
 #[test]
-fn that_a_supervisor_of_root_succeeds_says_nothing_of_the_job() {
+fn that_slurmstepd_succeeds_says_nothing_of_the_job() {
     let node = |pids: &[(u32, &'static str, Option<&'static str>)]| {
         let mut node = Node::new(pids);
-        (node.parents, node.of_root) = ([(11, 10)].into(), vec![10]);
+        (node.parents, node.of_root) = ([(11, 10)].into(), [(10, "slurmstepd")].into());
         node.tick(|_| {}).tick(|_| {});
         node
     };
@@ -111,6 +111,21 @@ fn that_a_supervisor_of_root_succeeds_says_nothing_of_the_job() {
     assert_eq!((ends.len(), told(&ends[0])), (1, (11, EndCause::Failed, true)), "{ends:?}");
     let ends = own.end(&[10], |batch| exit(batch, 10, 0));
     assert_eq!(ends.len(), 1, "{ends:?}");
+    // A program of root beside a process of another user, as a pod's pause, is the job.
+    let mut own = node(&[(9, "train", None), (10, "train", None), (11, "train", None)]);
+    own.of_root = [(10, "python3"), (11, "python3")].into();
+    own.tick(|_| {}).tick(|_| {});
+    let ends = own.end(&[11], |batch| exit(batch, 11, 11));
+    assert_eq!(
+        (ends.len(), told(&ends[0])),
+        (1, (11, EndCause::Failed, false)),
+        "the program lives: {ends:?}"
+    );
+    let ends = own.end(&[9, 10], |batch| {
+        exit(batch, 9, 0);
+        exit(batch, 10, 0);
+    });
+    assert_eq!((ends.len(), told(&ends[1]).1), (2, EndCause::Finished), "{ends:?}");
     // Where it is all that was seen of the job.
     let mut own = node(&[(10, "train", None)]);
     assert!(own.end(&[10], |batch| exit(batch, 10, 0)).is_empty());
