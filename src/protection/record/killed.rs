@@ -30,10 +30,14 @@ impl JobPids {
     ) {
         /// Longer than an end waits for the rest of the kernel log.
         const REMEMBERED: Duration = Duration::from_secs(60);
-        self.0.retain(|_, (seen, _)| now.since(*seen) < REMEMBERED);
+        /// Most processes that are remembered after they have ended, and most of one job.
+        const MOST: usize = 65_536;
+        const MOST_OF_JOB: usize = 1_024;
+        let has_room = self.0.len() < MOST;
+        self.0.retain(|_, (seen, _)| has_room && now.since(*seen) < REMEMBERED);
         for (target, user, processes) in jobs {
             let owner = || (now, (target.clone(), user));
-            self.0.extend(processes.iter().map(|process| (process.pid, owner())));
+            self.0.extend(processes.iter().take(MOST_OF_JOB).map(|process| (process.pid, owner())));
         }
     }
 }
@@ -130,6 +134,21 @@ mod tests {
         let sender = Sender { pid: 99, comm: "bash".into(), user_id: Some(7) };
         let evidence = vec![EndEvidence::Status(ExitStatus::Signal(signal)), EndEvidence::SentBy(sender)];
         End { pid, unix_seconds, cause, evidence, step: Some(5), run: "alpha".into(), ..End::default() }
+    }
+
+    #[test]
+    fn jobs_that_start_processes_all_the_time_take_bounded_memory() {
+        let mut jobs = JobPids::default();
+        for second in 0..59 {
+            let first = second * 4_000;
+            let processes: Vec<_> = (first..first + 4_000).map(|pid| ProcessKey { pid, start: 1 }).collect();
+            let own = |name: u64| (Label::from(name), Some(7));
+            let owners: Vec<_> = (0..4).map(own).collect();
+            let parts =
+                owners.iter().zip(processes.chunks(1_000)).map(|((name, user), own)| (name, *user, own));
+            jobs.record(Timestamp::from_secs(second.into()), parts);
+            assert!(jobs.0.len() < 65_536 + 4_000 && jobs.0.contains_key(&(first + 3_999)));
+        }
     }
 
     #[test]
