@@ -14,6 +14,7 @@ use memwarden::events::Events;
 use memwarden::host::child::WorkerCommand;
 use memwarden::host::clock;
 use memwarden::host::roots::Roots;
+use memwarden::model::ends::EndCause;
 use memwarden::model::format;
 use memwarden::model::frame::Frame;
 use memwarden::node_view::NodeView;
@@ -46,6 +47,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A node with its files in a folder, and what is said of it after [`SECONDS`].
 struct Watched {
     frame: Arc<Frame>,
+    ends: BTreeMap<u32, EndCause>,
     view: NodeView,
 }
 
@@ -76,6 +78,7 @@ fn watch(node: &Node, root: &Path) -> Watched {
         std::thread::sleep(Duration::from_millis(50));
         frame = engine.tick(clock::now());
     }
+    let mut ends = BTreeMap::new();
     let start = clock::now();
     for second in 1..SECONDS {
         node.write(root, second);
@@ -87,9 +90,10 @@ fn watch(node: &Node, root: &Path) -> Watched {
             start.plus(Duration::from_secs(second))
         };
         frame = engine.tick(at);
+        ends.extend(frame.outlook.ends.iter().map(|end| (end.pid, end.cause)));
     }
     let view = report::sample(&frame);
-    Watched { frame, view }
+    Watched { frame, ends, view }
 }
 
 /// What is wrong with what is said of the node.
@@ -143,6 +147,9 @@ fn mistakes(node: &Node, watched: &Watched) -> Vec<String> {
     wrong.extend(
         node.truth.says_not.iter().filter(|text| says(text)).map(|text| format!("{text:?} in {said:?}")),
     );
+    if watched.ends != node.truth.ends {
+        wrong.push(format!("the ends are {:?}, right is {:?}", watched.ends, node.truth.ends));
+    }
     for (source, right) in &node.truth.sources {
         let found = watched.frame.sources.iter().find(|report| report.source == source);
         let status = found.map_or("not sampled", |report| report.status.label());

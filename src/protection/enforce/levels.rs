@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 
@@ -13,6 +14,7 @@ use crate::host::room::meminfo;
 use crate::model::limited_groups::LimitedGroups;
 use crate::model::node_set::NodeSet;
 use crate::model::room::{Room, SwapRoom};
+use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 
 /// A `memory.stat` and a `/proc/meminfo` have about 2 KiB.
@@ -130,8 +132,42 @@ struct Level {
     stat: Option<OwnedFd>,
     /// The limit of swap, or of memory and swap (v1), and its usage; absent where the kernel does not account swap.
     swap: Option<[OwnedFd; 2]>,
-    /// Whether the kernel swaps nothing out to stay below the limit (v1).
-    never_swaps: bool,
+    /// `memory.swappiness` (v1).
+    swappiness: Option<OwnedFd>,
+    whole: Option<Whole>,
+}
+
+/// What costs much to read: the kernel adds up `memory.stat` over all processors.
+#[derive(Clone, Copy, Debug)]
+struct Whole {
+    at: Timestamp,
+    /// The usage at that time, in bytes.
+    usage: Bytes,
+    /// What the kernel could take back, in bytes.
+    reclaimable: Bytes,
+}
+
+impl Whole {
+    /// While no more than this has passed, [`Whole::is_valid`] decides.
+    const LONGEST: Duration = Duration::from_secs(1);
+
+    /// Whether it can stand for a new reading. Far below the limit the kernel takes nothing back for it, so that cache that is given up
+    /// shows in the usage; near the limit it can be exchanged for other memory without a change of the usage.
+    fn is_valid(&self, now: Timestamp, usage: Bytes, limit: Bytes) -> bool {
+        let [near, little] = [16, 64].map(|part| limit.get() / part);
+        now.since(self.at) < Self::LONGEST
+            && limit.saturating_sub(usage).get() > near
+            && usage.get().abs_diff(self.usage.get()) <= little
+    }
+}
+
+/// What is left below the limits of a cgroup and its ancestors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupRooms {
+    /// The least room below any limit, and the groups with such limits; absent where no limit is below the memory of the host.
+    pub max: Option<(Room, LimitedGroups)>,
+    /// The least room below any `memory.high` that is below the limit of its group; absent where there is none.
+    pub high: Option<Room>,
 }
 
 impl Level {
@@ -146,19 +182,38 @@ impl Level {
             Version::V2 => ["memory.max", "memory.current", "memory.swap.max", "memory.swap.current"],
         };
         let swap = open_some(&folder.join(swap_limit))?.zip(open_some(&folder.join(swap_usage))?);
+        let [high, swappiness] = match version {
+            Version::V1 => [None, open_some(&folder.join("memory.swappiness"))?],
+            Version::V2 => [open_some(&folder.join("memory.high"))?, None],
+        };
         Ok(Self {
             group: rustix::fs::stat(folder)?.st_ino,
             limit: open(&folder.join(limit))?,
-            high: match version {
-                Version::V1 => None,
-                Version::V2 => open_some(&folder.join("memory.high"))?,
-            },
+            high,
             usage: open(&folder.join(usage))?,
             stat: open_some(&folder.join("memory.stat"))?,
             swap: swap.map(|(limit, usage)| [limit, usage]),
-            never_swaps: version == Version::V1
-                && group::never_swaps(&read_some(&folder.join("memory.swappiness"))),
+            swappiness,
+            whole: None,
         })
+    }
+
+    /// What the kernel takes back before it ends or throttles a process.
+    fn reclaimable(
+        &mut self,
+        now: Timestamp,
+        usage: Bytes,
+        limit: Bytes,
+        version: Version,
+    ) -> io::Result<Bytes> {
+        if let Some(whole) = self.whole.filter(|whole| whole.is_valid(now, usage, limit)) {
+            return Ok(whole.reclaimable);
+        }
+        let mut buffer = [0; BUFFER];
+        let stat = text(self.stat.as_ref().ok_or_else(invalid)?, &mut buffer)?;
+        let reclaimable = group::stat(stat, version).reclaimable().ok_or_else(invalid)?;
+        self.whole = Some(Whole { at: now, usage, reclaimable });
+        Ok(reclaimable)
     }
 
     /// The swap that its processes can use, of that of the group above.
@@ -169,7 +224,13 @@ impl Level {
         limit: Option<Bytes>,
         usage: Bytes,
     ) -> io::Result<SwapRoom> {
-        if self.never_swaps {
+        if above == SwapRoom::default() {
+            return Ok(above);
+        }
+        let mut buffer = [0; BUFFER];
+        if let Some(swappiness) = &self.swappiness
+            && group::never_swaps(text(swappiness, &mut buffer)?)
+        {
             return Ok(SwapRoom::default());
         }
         let Some([swap_limit, swap_usage]) = self.swap.as_ref().filter(|_| above.left > Bytes::ZERO) else {
@@ -216,66 +277,42 @@ impl GroupMeter {
         group::stat(text(own.stat.as_ref()?, &mut buffer).ok()?, self.version).anon
     }
 
-    /// The least room below any limit on the path, and the groups with such limits; absent where no limit is below `host`. `swap` is
-    /// what cgroups can use of the host's swap.
+    /// Reads what is left. `swap` is what cgroups can use of the swap of the host, which has `host` bytes of memory. What can be
+    /// reclaimed may be that of a reading less than a second before, unless [`GroupMeter::forget`] was called.
     ///
     /// # Errors
     /// I/O errors, also once the cgroup is removed, or `InvalidData`, also where what the kernel can reclaim is not known.
-    pub fn read(&self, host: Bytes, swap: SwapRoom) -> io::Result<Option<(Room, LimitedGroups)>> {
-        let mut least: Option<Room> = None;
-        let (mut groups, mut swap) = (LimitedGroups::default(), swap);
-        for level in &self.levels {
+    pub fn read(&mut self, now: Timestamp, host: Bytes, swap: SwapRoom) -> io::Result<GroupRooms> {
+        let (mut least, mut groups): (Option<Room>, _) = (None, LimitedGroups::default());
+        let (mut least_high, mut swap): (Option<Room>, _) = (None, swap);
+        for level in &mut self.levels {
             // v1 represents no limit by a number larger than any memory.
             let limit = read_limit(&level.limit)?.filter(|limit| *limit < host);
-            let usage = match limit {
+            let high = level.high.as_ref().map(read_limit).transpose()?.flatten();
+            let high = high.filter(|high| (Bytes::new(1)..limit.unwrap_or(host)).contains(high));
+            let usage = match limit.or(high) {
                 Some(_) => read_bytes(&level.usage)?,
                 None => Bytes::ZERO,
             };
             swap = level.swap_below(swap, self.version, limit, usage)?;
-            let Some(limit) = limit else { continue };
-            let mut buffer = [0; BUFFER];
-            let stat = text(level.stat.as_ref().ok_or_else(invalid)?, &mut buffer)?;
-            let reclaimable = group::stat(stat, self.version).reclaimable().ok_or_else(invalid)?;
-            let room = group::room(limit, usage, reclaimable, swap);
-            groups.add(level.group);
-            if least.is_none_or(|least| room.left() <= least.left()) {
-                least = Some(room);
-                groups.set_least(level.group);
+            let Some(lowest) = high.or(limit) else { continue };
+            let reclaimable = level.reclaimable(now, usage, lowest, self.version)?;
+            let below = |limit| group::room(limit, usage, reclaimable, swap);
+            if let Some(room) = limit.map(below) {
+                groups.add(level.group);
+                if least.is_none_or(|least| room.left() <= least.left()) {
+                    least = Some(room);
+                    groups.set_least(level.group);
+                }
             }
+            least_high = least_high.into_iter().chain(high.map(below)).min_by_key(|room| room.left());
         }
-        Ok(least.map(|least| (least, groups)))
+        Ok(GroupRooms { max: least.map(|least| (least, groups)), high: least_high })
     }
 
-    /// The least room below any `memory.high` on the path that is below the limit of its group; absent where there is none.
-    ///
-    /// # Errors
-    /// As those of [`GroupMeter::read`].
-    pub fn read_high(&self, host: Bytes, swap: SwapRoom) -> io::Result<Option<Room>> {
-        let high = |level: &Level| -> io::Result<Option<Bytes>> {
-            let high = level.high.as_ref().map(read_limit).transpose()?.flatten();
-            Ok(high.filter(|high| (Bytes::new(1)..host).contains(high)))
-        };
-        // Most groups have none, and nothing else is read then.
-        if self.levels.iter().all(|level| matches!(high(level), Ok(None))) {
-            return Ok(None);
-        }
-        let (mut least, mut swap): (Option<Room>, _) = (None, swap);
-        for level in &self.levels {
-            let usage = read_bytes(&level.usage)?;
-            let limit = read_limit(&level.limit)?.filter(|limit| *limit < host);
-            swap = level.swap_below(swap, self.version, limit, usage)?;
-            let Some(high) = high(level)?.filter(|high| limit.is_none_or(|limit| *high < limit)) else {
-                continue;
-            };
-            let mut buffer = [0; BUFFER];
-            let stat = text(level.stat.as_ref().ok_or_else(invalid)?, &mut buffer)?;
-            let reclaimable = group::stat(stat, self.version).reclaimable().ok_or_else(invalid)?;
-            let room = group::room(high, usage, reclaimable, swap);
-            if least.is_none_or(|least| room.left() <= least.left()) {
-                least = Some(room);
-            }
-        }
-        Ok(least)
+    /// The next reading reads everything.
+    pub fn forget(&mut self) {
+        self.levels.iter_mut().for_each(|level| level.whole = None);
     }
 }
 
@@ -294,13 +331,6 @@ fn open_some(path: &Path) -> io::Result<Option<OwnedFd>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         file => file.map(Some),
     }
-}
-
-/// The text of a small file; empty where it cannot be read.
-fn read_some(path: &Path) -> Vec<u8> {
-    let mut buffer = [0; BUFFER];
-    let file = open(path).ok();
-    file.and_then(|file| text(&file, &mut buffer).ok().map(<[u8]>::to_vec)).unwrap_or_default()
 }
 
 fn read_bytes(file: &OwnedFd) -> io::Result<Bytes> {
@@ -334,8 +364,13 @@ mod tests {
         Room::new(Bytes::new(headroom), Bytes::new(total))
     }
 
-    fn memory_left(meter: &GroupMeter, host: Bytes) -> Option<Room> {
-        meter.read(host, SwapRoom::default()).unwrap().map(|(left, _)| left)
+    /// The rooms of a new meter for the group.
+    fn rooms(hierarchy: &Hierarchy, path: &str, host: Bytes, swap: SwapRoom) -> GroupRooms {
+        GroupMeter::open(hierarchy, path).unwrap().read(Timestamp::from_secs(0), host, swap).unwrap()
+    }
+
+    fn memory_left(hierarchy: &Hierarchy, path: &str, host: Bytes) -> Option<Room> {
+        rooms(hierarchy, path, host, SwapRoom::default()).max.map(|(left, _)| left)
     }
 
     #[test]
@@ -381,15 +416,15 @@ mod tests {
             write(folder.path(), &format!("{path}/memory.stat"), "anon 5\ninactive_file 10485760\nx 1\n");
         }
         let host = Bytes::new(8 << 30);
-        let meter = GroupMeter::open(&hierarchy, "/a/b").unwrap();
-        assert_eq!(memory_left(&meter, host), Some(left(60 * MIB, 200 * MIB)));
+        assert_eq!(memory_left(&hierarchy, "/a/b", host), Some(left(60 * MIB, 200 * MIB)));
         assert_eq!(
-            meter.read(Bytes::new(100 * MIB), SwapRoom::default()).unwrap(),
+            memory_left(&hierarchy, "/a/b", Bytes::new(100 * MIB)),
             None,
             "no limit that the host does not have"
         );
         write(folder.path(), "a/memory.max", "nonsense\n");
-        assert!(meter.read(host, SwapRoom::default()).is_err());
+        let mut meter = GroupMeter::open(&hierarchy, "/a/b").unwrap();
+        assert!(meter.read(Timestamp::from_secs(0), host, SwapRoom::default()).is_err());
         assert!(GroupMeter::open(&hierarchy, "/none").is_err());
     }
 
@@ -401,8 +436,10 @@ mod tests {
         write(folder.path(), "pod/memory.current", "104857600\n");
         write(folder.path(), "pod/memory.stat", "inactive_file 0\n");
         std::fs::create_dir(folder.path().join("pod/task")).unwrap();
-        let meter = GroupMeter::open(&hierarchy, "/pod/task").unwrap();
-        assert_eq!(memory_left(&meter, Bytes::new(8 << 30)), Some(left(100 * MIB, 200 * MIB)));
+        assert_eq!(
+            memory_left(&hierarchy, "/pod/task", Bytes::new(8 << 30)),
+            Some(left(100 * MIB, 200 * MIB))
+        );
     }
 
     #[test]
@@ -416,8 +453,7 @@ mod tests {
             write(folder.path(), &format!("{path}/memory.current"), &format!("{}\n", 70 * MIB));
             write(folder.path(), &format!("{path}/memory.stat"), "inactive_file 10485760\n");
         }
-        let meter = GroupMeter::open(&hierarchy, "/job/rank").unwrap();
-        let high = |swap| meter.read_high(Bytes::new(8 << 30), swap).unwrap();
+        let high = |swap| rooms(&hierarchy, "/job/rank", Bytes::new(8 << 30), swap).high;
         assert_eq!(
             high(SwapRoom::default()),
             Some(left(40 * MIB, 100 * MIB)),
@@ -426,7 +462,7 @@ mod tests {
         let swap = SwapRoom { left: Bytes::new(MIB), limit: Bytes::new(MIB) };
         assert_eq!(high(swap), Some(left(40 * MIB, 100 * MIB).with_swap(swap)));
         assert_eq!(
-            meter.read_high(Bytes::new(50 * MIB), swap).unwrap(),
+            rooms(&hierarchy, "/job/rank", Bytes::new(50 * MIB), swap).high,
             None,
             "no limit that the host does not have"
         );
@@ -456,9 +492,7 @@ mod tests {
     fn a_shortage_belongs_to_the_group_with_the_limit_and_to_all_below_it() {
         let folder = tempfile::tempdir().unwrap();
         let hierarchy = Hierarchy { version: Version::V2, root: folder.path().to_owned() };
-        let groups = |path: &str| {
-            GroupMeter::open(&hierarchy, path).unwrap().read(Bytes::new(8 << 30), SwapRoom::default())
-        };
+        let groups = |path: &str| rooms(&hierarchy, path, Bytes::new(8 << 30), SwapRoom::default()).max;
         for (path, max, current) in
             [("job", 200, 190), ("job/a", 100, 50), ("job/b", 9000, 140), ("other", 50, 49)]
         {
@@ -466,13 +500,13 @@ mod tests {
             write(folder.path(), &format!("{path}/memory.current"), &format!("{}\n", current * MIB));
             write(folder.path(), &format!("{path}/memory.stat"), "inactive_file 0\n");
         }
-        let [a, b, other] = ["job/a", "job/b", "other"].map(|path| groups(path).unwrap().unwrap().1);
+        let [a, b, other] = ["job/a", "job/b", "other"].map(|path| groups(path).unwrap().1);
         assert!(a.least().is_some() && a.least() == b.least());
         assert!(a.contain(b.least().unwrap()) && b.contain(a.least().unwrap()));
         assert!(!a.contain(other.least().unwrap()) && !other.contain(a.least().unwrap()));
         // What ends in the inner group frees memory of the outer one, not the other way round.
         write(folder.path(), "job/a/memory.current", &format!("{}\n", 99 * MIB));
-        let inner = groups("job/a").unwrap().unwrap().1;
+        let inner = groups("job/a").unwrap().1;
         assert!(!b.contain(inner.least().unwrap()) && inner.contain(b.least().unwrap()));
     }
 
@@ -483,10 +517,42 @@ mod tests {
         write(folder.path(), "j/memory.limit_in_bytes", "104857600\n");
         write(folder.path(), "j/memory.usage_in_bytes", "94371840\n");
         write(folder.path(), "j/memory.stat", "inactive_file 1\ntotal_inactive_file 4194304\n");
-        let meter = GroupMeter::open(&hierarchy, "/j").unwrap();
-        assert_eq!(memory_left(&meter, Bytes::new(8 << 30)), Some(left(14 * MIB, 100 * MIB)));
+        assert_eq!(memory_left(&hierarchy, "/j", Bytes::new(8 << 30)), Some(left(14 * MIB, 100 * MIB)));
         write(folder.path(), "j/memory.limit_in_bytes", "9223372036854771712\n");
-        assert_eq!(meter.read(Bytes::new(8 << 30), SwapRoom::default()).unwrap(), None);
+        assert_eq!(memory_left(&hierarchy, "/j", Bytes::new(8 << 30)), None);
+    }
+
+    #[test]
+    fn what_can_be_reclaimed_is_read_again_before_it_can_be_wrong() {
+        let folder = tempfile::tempdir().unwrap();
+        let hierarchy = Hierarchy { version: Version::V2, root: folder.path().to_owned() };
+        let says = |used: u64, cache: u64| {
+            write(folder.path(), "j/memory.max", &format!("{}\n", 640 * MIB));
+            write(folder.path(), "j/memory.current", &format!("{}\n", used * MIB));
+            write(folder.path(), "j/memory.stat", &format!("inactive_file {}\n", cache * MIB));
+        };
+        says(300, 100);
+        let mut meter = GroupMeter::open(&hierarchy, "/j").unwrap();
+        let left = |meter: &mut GroupMeter, milliseconds: u64| {
+            let now = Timestamp::from_secs(9).plus(Duration::from_millis(milliseconds));
+            let rooms = meter.read(now, Bytes::new(8 << 30), SwapRoom::default()).unwrap();
+            rooms.max.unwrap().0.left().get() / MIB
+        };
+        assert_eq!(left(&mut meter, 0), 440);
+        says(310, 50);
+        assert_eq!(left(&mut meter, 40), 430, "the usage is new, the cache is that of before");
+        says(311, 50);
+        assert_eq!(left(&mut meter, 80), 379, "the usage has changed by more than a 64th of the limit");
+        says(311, 90);
+        assert_eq!(left(&mut meter, 120), 379);
+        meter.forget();
+        assert_eq!(left(&mut meter, 160), 419);
+        says(311, 0);
+        assert_eq!(left(&mut meter, 1_160), 329, "a second has passed");
+        says(601, 80);
+        assert_eq!(left(&mut meter, 1_200), 119);
+        says(601, 20);
+        assert_eq!(left(&mut meter, 1_240), 59, "near the limit it is always read");
     }
 
     proptest::proptest! {

@@ -17,7 +17,7 @@ use crate::model::room::Room;
 use crate::model::source::Status;
 use crate::protection::enforce::executor::{self, ArmError, BackgroundExecutors, Machine};
 use crate::protection::enforce::hooks;
-use crate::protection::enforce::levels::HostMeter;
+use crate::protection::enforce::levels::{GroupRooms, HostMeter};
 use crate::protection::options::target::{Selector, Target};
 use crate::protection::options::{Protection, signals};
 use crate::protection::plan::{self, Plan, PlanInput};
@@ -124,7 +124,7 @@ pub fn walk(
     let mut drill = Drill::default();
     let named = input_builder.names.slots.iter().zip(facts.slots);
     for (slot, (names, facts)) in named.enumerate() {
-        let (Some(Name { workload: name, members, left_out, .. }), Some(facts)) = (names, facts) else {
+        let (Some(Name { workload: name, members, left_out, .. }), Some(mut facts)) = (names, facts) else {
             continue;
         };
         let id = TargetId(u16::try_from(slot).unwrap_or(u16::MAX));
@@ -135,7 +135,8 @@ pub fn walk(
             unfit = Some("bounds");
         }
         let steps = if unfit.is_none() && *members > 0 {
-            climb(&target, id, &facts, &observe(host, &facts), &mut machine)
+            let observed = observe(host, &mut facts);
+            climb(&target, id, &facts, &observed, &mut machine)
         } else {
             Vec::new()
         };
@@ -183,12 +184,13 @@ fn gpu_processes_known(frame: &Frame, facts: &Facts) -> bool {
 }
 
 /// What is left of the host and below the limits of the job's cgroup now, by which a limit is raised.
-fn observe(host: Option<Room>, facts: &JobInput) -> Observed {
+fn observe(host: Option<Room>, facts: &mut JobInput) -> Observed {
     let reading = |room: Room| Aged::now(Reading::of(room));
     let mut observed = Observed::default();
     observed.readings[Resource::Host.place()] = host.map(reading);
-    if let (Some(host), Some(Some(meter))) = (host, &facts.meter)
-        && let Ok(Some((left, groups))) = meter.read(host.limit, host.swap())
+    if let (Some(host), Some(Some(meter))) = (host, &mut facts.meter)
+        && let Ok(GroupRooms { max: Some((left, groups)), .. }) =
+            meter.read(clock::now(), host.limit, host.swap())
     {
         observed.readings[Resource::Cgroup.place()] = Some(reading(left));
         observed.groups = groups;

@@ -67,6 +67,8 @@ pub struct GuardLoop {
     is_pool: bool,
     rates: Flow,
     host: Option<(Timestamp, Reading)>,
+    /// The longest time from that reading to the next one.
+    host_pause: Duration,
     limits: HostLimits,
     executors: Executors,
     checkpoints: Arc<Checkpoints>,
@@ -106,6 +108,7 @@ impl GuardLoop {
             is_pool: false,
             rates: Flow::default(),
             host: None,
+            host_pause: Duration::ZERO,
             limits: HostLimits::default(),
             executors,
             checkpoints,
@@ -139,15 +142,19 @@ impl GuardLoop {
         let now = clock();
         self.receive(now, clock);
         self.collect(clock);
-        self.read_host(clock());
+        let read = clock();
+        if self.host.is_none_or(|(before, _)| read.since(before) >= self.host_pause) {
+            self.read_host(read);
+        }
         self.answer_run_requests(clock);
         self.answer_prekills(clock);
-        let mut pause = LONGEST_INTERVAL;
+        let mut pauses = Pauses::from(LONGEST_INTERVAL);
         for slot in self.hard_levels_first(clock) {
             if self.slots[slot].is_some() {
-                pause = pause.min(self.evaluate(slot, clock));
+                pauses = pauses.shorter(self.evaluate(slot, clock));
             }
         }
+        self.host_pause = pauses.host;
         self.journal.settle();
         self.report.rounds += 1;
         self.report.at = Some(now);
@@ -155,7 +162,7 @@ impl GuardLoop {
         for (place, target) in self.report.targets.iter_mut().enumerate() {
             target.left = self.board.left(place, now);
         }
-        pause
+        pauses.round
     }
 
     /// Thaws all frozen cgroups, before the guard ends.
@@ -196,6 +203,7 @@ impl GuardLoop {
         self.is_pool = input.is_pool;
         if input.host.is_some() {
             std::mem::swap(&mut self.meter, &mut input.host);
+            self.host_pause = Duration::ZERO;
         }
         for (slot, job_input) in input.slots.iter_mut().enumerate().take(SLOTS) {
             let known = self.slots[slot].as_ref().map(|job| job.serial);
@@ -248,15 +256,14 @@ impl GuardLoop {
         }
     }
 
-    /// Evaluates the policy for one slot and carries out the transition, if any. Returns the longest time until the next
-    /// round.
-    fn evaluate(&mut self, slot: usize, clock: &dyn Fn() -> Timestamp) -> Duration {
+    /// Evaluates the policy for one slot and carries out the transition, if any.
+    fn evaluate(&mut self, slot: usize, clock: &dyn Fn() -> Timestamp) -> Pauses {
         let of_host = self.limits;
         let read = clock();
-        let Some(job) = self.slots[slot].as_mut() else { return LONGEST_INTERVAL };
+        let Some(job) = self.slots[slot].as_mut() else { return LONGEST_INTERVAL.into() };
         let targets = Arc::clone(&self.targets);
         let target = &targets[job.target];
-        let Some(escalation) = self.board.escalation(slot) else { return LONGEST_INTERVAL };
+        let Some(escalation) = self.board.escalation(slot) else { return LONGEST_INTERVAL.into() };
         let limits = escalation.limits();
         // It was read at the begin of the round, and the steps for other jobs may have taken long since.
         job.cgroup.read_if_older(read, of_host, SHORTEST_INTERVAL);
@@ -266,18 +273,21 @@ impl GuardLoop {
         let first = is_hard.then(|| *job.hard_since.get_or_insert(read));
         if let Some(first) = first.filter(|_| !escalation.state().is_after_kill()) {
             if read.since(first) < CONFIRMED_AFTER {
-                return CONFIRMED_AFTER;
+                return CONFIRMED_AFTER.into();
             }
-            job.cgroup.read(read, of_host);
+            job.cgroup.read_whole(read, of_host);
             job.nodes.read(read, of_host);
             if hard_of_host {
                 self.read_host(read);
             }
         } else if !is_hard {
             job.hard_since = None;
+            if job.is_low(limits, self.host) {
+                job.cgroup.read_whole(read, of_host);
+            }
         }
         let able = target.limits.mode == Mode::Observe || self.executors.enforce.is_some();
-        let Some(job) = self.slots[slot].as_mut() else { return LONGEST_INTERVAL };
+        let Some(job) = self.slots[slot].as_mut() else { return LONGEST_INTERVAL.into() };
         let planned = job.progress.is_some();
         if target.limits.mode == Mode::Enforce
             && !planned
@@ -286,7 +296,7 @@ impl GuardLoop {
         {
             self.await_victims(slot, clock);
         }
-        let Some(job) = self.slots[slot].as_mut() else { return LONGEST_INTERVAL };
+        let Some(job) = self.slots[slot].as_mut() else { return LONGEST_INTERVAL.into() };
         if target.ask.job {
             job.read_acknowledgements(&self.checkpoints, read);
         }
@@ -302,11 +312,11 @@ impl GuardLoop {
         self.fill_report(slot, &observed, able, read);
         if let Some(transition) = transition {
             self.act(slot, &transition, &observed, read, clock);
-            return TRANSITION_INTERVAL;
+            return TRANSITION_INTERVAL.into();
         }
         let pause = if self.hands_over(slot) { SHORTEST_INTERVAL } else { self.carry_out(slot, clock) };
         if self.slots[slot].as_ref().is_some_and(|job| job.progress.is_some()) {
-            return pause;
+            return pause.into();
         }
         // With max_state soft no later transition thaws the cgroup.
         let wait = target.limits.hook_wait;
@@ -320,16 +330,7 @@ impl GuardLoop {
     fn gives(&self, slot: usize) -> Option<Bytes> {
         let job = self.slots[slot].as_ref()?;
         let limits = self.board.escalation(slot)?.limits();
-        let is_low = |resource: Resource, reading: Option<Reading>| {
-            let levels = limits.levels[resource.place()].as_ref();
-            reading.zip(levels).is_some_and(|(reading, levels)| {
-                let memory = Reading::of(reading.room.without_swap());
-                memory.is_within(levels.soft) || levels.hard.is_some_and(|hard| reading.is_within(hard))
-            })
-        };
-        let shared = [Resource::Host, Resource::Cgroup, Resource::Nodes];
-        let low = shared.into_iter().any(|resource| is_low(resource, job.reading(resource, self.host)));
-        low.then(|| job.gives()).flatten()
+        job.is_low(limits, self.host).then(|| job.gives()).flatten()
     }
 
     fn fill_report(&mut self, slot: usize, observed: &Observed, able: bool, now: Timestamp) {
@@ -430,27 +431,28 @@ impl GuardLoop {
         }
     }
 
-    /// Longest time until the next round for this slot: until the nearest level could be crossed.
+    /// The time until the nearest level could be crossed.
     #[expect(clippy::cast_precision_loss, reason = "bytes of memory, divided by a rate that is a guess")]
-    fn time_to_next_round(&self, slot: usize) -> Duration {
+    fn time_to_next_round(&self, slot: usize) -> Pauses {
         let (Some(job), Some(escalation)) = (&self.slots[slot], self.board.escalation(slot)) else {
-            return LONGEST_INTERVAL;
+            return LONGEST_INTERVAL.into();
         };
         let longest = match escalation.state() {
             State::Ok | State::Disarmed => LONGEST_INTERVAL,
             State::Warn | State::Blind | State::Cooldown => WARNED_INTERVAL,
             // Waiting for victims that do not end may take hours, in observe mode nothing was done; no level changes either.
             State::Verify if escalation.overdue() || escalation.limits().mode == Mode::Observe => {
-                return WARNED_INTERVAL;
+                return WARNED_INTERVAL.into();
             }
             State::Soft | State::Checkpoint | State::Term | State::Kill | State::Verify => SHORTEST_INTERVAL,
         };
         if job.cgroup.is_awaited() {
-            return SHORTEST_INTERVAL;
+            return SHORTEST_INTERVAL.into();
         }
         let limits = escalation.limits();
-        let seconds = limits.watched().filter_map(|(resource, levels)| {
-            let room = job.reading(resource, self.host)?.room;
+        let mut pauses = Pauses::from(longest);
+        for (resource, levels) in limits.watched() {
+            let Some(Reading { room, .. }) = job.reading(resource, self.host) else { continue };
             let counted = if limits.swap == SwapCounts::Ignore { room.without_swap() } else { room };
             let soft = counted.level(levels.soft);
             let next = match levels.hard {
@@ -463,10 +465,38 @@ impl GuardLoop {
                 Resource::Nodes => job.nodes.highest_rate(),
                 _ => job.cgroup.highest_rate(),
             };
-            Some(next.get() as f64 / fastest.max(FASTEST))
-        });
-        let nearest = seconds.fold(longest.as_secs_f64(), f64::min);
-        Duration::from_secs_f64(nearest.max(0.0)).clamp(SHORTEST_INTERVAL, longest)
+            let seconds = next.get() as f64 / fastest.max(FASTEST);
+            let pause = Duration::from_secs_f64(seconds.min(longest.as_secs_f64())).max(SHORTEST_INTERVAL);
+            pauses.round = pauses.round.min(pause);
+            if resource == Resource::Host {
+                pauses.host = pauses.host.min(pause);
+            }
+        }
+        // What is left of the swap of the host decides then.
+        if longest < LONGEST_INTERVAL || job.is_low(limits, self.host) {
+            pauses.host = pauses.round;
+        }
+        pauses
+    }
+}
+
+/// The longest times until the next round, and until the next reading of the memory of the host.
+#[derive(Clone, Copy, Debug)]
+struct Pauses {
+    round: Duration,
+    host: Duration,
+}
+
+impl From<Duration> for Pauses {
+    fn from(both: Duration) -> Self {
+        Self { round: both, host: both }
+    }
+}
+
+impl Pauses {
+    /// The shorter of both, each.
+    fn shorter(self, other: Self) -> Self {
+        Self { round: self.round.min(other.round), host: self.host.min(other.host) }
     }
 }
 

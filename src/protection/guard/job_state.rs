@@ -238,6 +238,19 @@ impl JobState {
         limits.watched().any(reached)
     }
 
+    /// Whether a level of these limits is reached where swap does not count, or a hard one, by what the guard reads itself of the host
+    /// and of the job's limits.
+    pub(super) fn is_low(&self, limits: &Limits, host: Option<(Timestamp, Reading)>) -> bool {
+        let shared = [Resource::Host, Resource::Cgroup, Resource::Nodes];
+        shared.into_iter().any(|resource| {
+            let levels = limits.levels[resource.place()].as_ref();
+            self.reading(resource, host).zip(levels).is_some_and(|(reading, levels)| {
+                let memory = Reading::of(reading.room.without_swap());
+                memory.is_within(levels.soft) || levels.hard.is_some_and(|hard| reading.is_within(hard))
+            })
+        })
+    }
+
     /// What the end of the job's victims gives back: what the sampler knows, and at most the anonymous memory that the kernel counts in
     /// the cgroup of all its processes, and the memory of these with shared pages once. The sum of resident memory counts pages that
     /// processes share for each.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use memwarden::model::ends::EndCause;
 use memwarden::model::health::Health;
 use serde::Deserialize;
 
@@ -42,6 +43,9 @@ pub(crate) struct Truth {
     /// (`nodes:` and their numbers): `none`, `soft` or `hard`.
     #[serde(default)]
     pub(crate) guard: BTreeMap<String, String>,
+    /// The causes of ends, by the pid of the process that the end is about. No other end may be told.
+    #[serde(default)]
+    pub(crate) ends: BTreeMap<u32, EndCause>,
     /// The states of sources.
     #[serde(default)]
     pub(crate) sources: BTreeMap<String, String>,
@@ -68,7 +72,8 @@ pub(crate) struct Node {
     /// The scenario of the fake NVML, where it has GPUs of NVIDIA.
     pub(crate) nvml: Option<PathBuf>,
     kernel_log: Option<String>,
-    has_processes: bool,
+    /// Each with the second from which it does not exist any more; empty where the folder names no process.
+    processes: Vec<(u32, Option<u64>)>,
 }
 
 /// All nodes, by name.
@@ -98,10 +103,16 @@ fn node(folder: &Path, base: &[(u64, String, String)]) -> Node {
     let mut all: Vec<_> = missing.cloned().collect();
     all.extend(own);
     let processes = read("processes.txt");
-    all.extend(processes.iter().flat_map(|text| text.lines()).flat_map(process));
+    let mut known = Vec::new();
+    for line in processes.iter().flat_map(|text| text.lines()) {
+        let (line, end) = line.split_once(" @").map_or((line, None), |(line, end)| (line, Some(end)));
+        let (pid, files) = process(line);
+        all.extend(files);
+        known.push((pid, end.map(|end| end.parse().unwrap())));
+    }
     let files = all.into_iter().map(|(from, path, text)| File { path, from, text }).collect();
     let nvml = Some(folder.join("nvml.json")).filter(|path| path.exists());
-    Node { truth, files, nvml, kernel_log: read("kmsg.txt"), has_processes: processes.is_some(), name }
+    Node { truth, files, nvml, kernel_log: read("kmsg.txt"), processes: known, name }
 }
 
 /// The files of a text in which `== PATH` or `== @SECOND PATH` begins each.
@@ -122,8 +133,8 @@ fn files(text: &str) -> Vec<(u64, String, String)> {
     found
 }
 
-/// The files of a process, of a line with its pid, name, KiB of anonymous memory, and cgroup.
-fn process(line: &str) -> Vec<(u64, String, String)> {
+/// The pid and the files of a process, of a line with its pid, name, KiB of anonymous memory, and cgroup.
+fn process(line: &str) -> (u32, [(u64, String, String); 4]) {
     let [pid, name, anon, group] = line.split_ascii_whitespace().collect::<Vec<_>>()[..] else {
         panic!("four words: {line}")
     };
@@ -139,9 +150,9 @@ fn process(line: &str) -> Vec<(u64, String, String)> {
     );
     let statm = format!("{pages} {pages} 0 1 0 {pages} 0\n");
     let group = format!("0::{group}\n");
-    [("stat", stat), ("status", status), ("statm", statm), ("cgroup", group)]
-        .map(|(file, text)| (0, format!("proc/{pid}/{file}"), text))
-        .into()
+    let files = [("stat", stat), ("status", status), ("statm", statm), ("cgroup", group)]
+        .map(|(file, text)| (0, format!("proc/{pid}/{file}"), text));
+    (pid.parse().unwrap(), files)
 }
 
 impl Node {
@@ -159,6 +170,9 @@ impl Node {
                 std::fs::write(path, at(&file.text, second - file.from)).unwrap();
             }
         }
+        for (pid, _) in self.processes.iter().filter(|(_, end)| *end == Some(second)) {
+            std::fs::remove_dir_all(root.join(format!("proc/{pid}"))).unwrap();
+        }
         if second == 0 {
             std::fs::write(root.join("kmsg"), "").unwrap();
         }
@@ -170,7 +184,7 @@ impl Node {
 
     /// Whether other threads and processes read its files, at the time of the real clock.
     pub(crate) fn is_in_real_time(&self) -> bool {
-        self.nvml.is_some() || self.has_processes
+        self.nvml.is_some() || !self.processes.is_empty()
     }
 
     /// What it has besides a host: `GPU`, `cgroup`.

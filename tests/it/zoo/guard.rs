@@ -9,6 +9,7 @@ use memwarden::host::numa::{gpu_nodes, host_nodes};
 use memwarden::host::roots::Roots;
 use memwarden::model::node_set::NodeSet;
 use memwarden::model::room::Room;
+use memwarden::model::time::Timestamp;
 use memwarden::model::units::Bytes;
 use memwarden::protection::enforce::levels::{GroupMeter, HostMeter, NodesMeter};
 use memwarden::protection::options::Protection;
@@ -40,24 +41,19 @@ pub(crate) fn mistakes(node: &Node, root: &Path) -> Vec<String> {
         // Swap that is not known does not count.
         same("free swap".to_owned(), Some(room.swap.get()), free.or(Some(0)));
     }
-    let group = |path: &str| {
+    let rooms = |path: &str| {
         let hierarchy = memory_hierarchy(&roots.cgroup).unwrap().unwrap();
         let swap = host.map(|room| meter.swap_of_groups(room)).unwrap_or_default();
         let largest = host.map_or(Bytes::new(u64::MAX), |room| room.limit);
-        let found = GroupMeter::open(&hierarchy, path).unwrap().read(largest, swap);
-        found.ok().flatten().map(|(room, _)| room)
+        GroupMeter::open(&hierarchy, path).unwrap().read(Timestamp::from_secs(0), largest, swap).ok()
     };
+    let group = |path: &str| rooms(path).and_then(|rooms| rooms.max).map(|(room, _)| room);
     for (path, amounts) in &node.truth.groups {
         if let Some(right) = amounts.get("room") {
             same(format!("room of {path}"), group(path).map(|room| room.left().get()), *right);
         }
     }
     let limits = default_limits();
-    let high = |path: &str| {
-        let hierarchy = memory_hierarchy(&roots.cgroup).unwrap().unwrap();
-        let host = host.unwrap();
-        GroupMeter::open(&hierarchy, path).unwrap().read_high(host.limit, meter.swap_of_groups(host)).unwrap()
-    };
     let nodes = |list: &str| {
         let wanted = NodeSet::of_list(list.as_bytes()).unwrap();
         let nodes: Vec<_> =
@@ -68,7 +64,7 @@ pub(crate) fn mistakes(node: &Node, root: &Path) -> Vec<String> {
     };
     for (of, right) in &node.truth.guard {
         let (resource, room) = match of.split_once(':') {
-            Some(("high", path)) => (Resource::High, high(path)),
+            Some(("high", path)) => (Resource::High, rooms(path).unwrap().high),
             Some(("nodes", list)) => (Resource::Nodes, nodes(list)),
             _ if of == "host" => (Resource::Host, host),
             _ => (Resource::Cgroup, group(of)),

@@ -105,8 +105,9 @@ impl World {
 fn left(meter: Option<Option<crate::protection::enforce::levels::GroupMeter>>) -> Option<u64> {
     meter
         .flatten()?
-        .read(Bytes::new(1 << 40), SwapRoom::default())
+        .read(Timestamp::from_secs(0), Bytes::new(1 << 40), SwapRoom::default())
         .unwrap()
+        .max
         .map(|(room, _)| room.left().get() >> 20)
 }
 

@@ -77,15 +77,16 @@ impl CgroupReadings {
             return;
         }
         self.read_at = Some(now);
-        if let Some(Ok(high)) = self.meter.as_ref().map(|meter| meter.read_high(host.memory, host.swap)) {
-            self.high = high.map(|room| (now, reading_with_rates(&mut self.high_rates, now, room)));
+        let group = self.meter.as_mut().map(|meter| meter.read(now, host.memory, host.swap));
+        if let Some(Ok(rooms)) = &group {
+            self.high = rooms.high.map(|room| (now, reading_with_rates(&mut self.high_rates, now, room)));
         }
         let own = self.processes.as_mut().map(|meter| meter.read(now));
         if self.processes.as_mut().is_some_and(ProcessMeter::has_jumped) {
             self.rates = Flow::default();
         }
-        let group = match self.meter.as_ref().map_or(Ok(None), |meter| meter.read(host.memory, host.swap)) {
-            Ok(group) => group,
+        let group = match group.transpose() {
+            Ok(rooms) => rooms.and_then(|rooms| rooms.max),
             Err(_) if own.is_none() => return,
             Err(_) => None,
         };
@@ -102,6 +103,12 @@ impl CgroupReadings {
             }
             None => (self.newest, self.limited, self.groups) = (None, false, LimitedGroups::default()),
         }
+    }
+
+    /// Reads everything anew, also what seldom changes.
+    pub(in super::super) fn read_whole(&mut self, now: Timestamp, host: HostLimits) {
+        self.meter.iter_mut().for_each(GroupMeter::forget);
+        self.read(now, host);
     }
 
     /// The newest reading.
