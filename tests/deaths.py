@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -435,6 +436,13 @@ class Trial:
                 daemon.stop()
 
 
+IN_CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc"]
+# The deaths that are planted below `memwarden run` too: one of each kind of evidence.
+BELOW_RUN = {"cgroup-leaf", "cgroup-child", "bus-full-tmpfs", "rlimit-as", "rlimit-nofile", "killed-by-itself", "cpu-time", "cpu-time-hard",
+             "file-size", "pipe", "disk-full", "timeout", "child-killed", "child-killed-shell", "exit-137", "thread-left", "renamed",
+             "exception-key", "exec-failure", "segv"}
+
+
 class Ran:
     """A death of the command of `memwarden run`, with what it writes into the termination message."""
 
@@ -442,18 +450,28 @@ class Ran:
         self.name, self.causes, self.body, self.says, self.group = name, causes.split("|"), body, says, group
         self.options, self.passing, self.python = options, passing, python
 
+    @staticmethod
+    def of(death, container):
+        """The same death below `run`, outside of or in a pid namespace."""
+        limits = "".join("resource.setrlimit(%d, (%d, %d))\n" % (what, most, most) for what, most in death.limits)
+        name = death.name + ("-container" if container else "-run")
+        return Ran(name, "|".join(death.causes), "import resource\n" + limits + "def input(): time.sleep(0.5)\n" + death.body, passing=IN_CONTAINER if container else (),
+                   group=death.group and name)
+
     def play(self, folder):
         errors, told = folder / (self.name + ".json"), folder / (self.name + ".log")
         script = folder / (self.name + ".py")
         script.write_text("import os, sys, time, signal\ntime.sleep(1)\n" + self.body)
-        environment = {**os.environ, "TORCHELASTIC_ERROR_FILE": str(errors), "XDG_STATE_HOME": str(folder)}
+        environment = {**os.environ, "TORCHELASTIC_ERROR_FILE": str(errors), "XDG_STATE_HOME": str(folder), "GROW": GROW,
+                       "PYTHONPATH": str(folder / "client")}
         def prepare():
             if self.group:
                 (CGROUPS / self.group).mkdir(parents=True, exist_ok=True)
                 (CGROUPS / self.group / "memory.limit_in_bytes").write_text(str(120 * MIB))
                 (CGROUPS / self.group / "cgroup.procs").write_text(str(os.getpid()))
         done = subprocess.run([*self.passing, BINARY, "run", *self.options, "--no-progress", "--termination-log", told, "--",
-                               self.python, script], capture_output=True, text=True, env=environment, preexec_fn=prepare)
+                               self.python, script], input="\n", timeout=60, capture_output=True, text=True, env=environment,
+                              preexec_fn=prepare)
         if not errors.exists():
             sys.exit("%s: no reason was written: %s" % (self.name, done.stderr))
         self.end = json.loads(errors.read_text())["memwarden"]
@@ -472,7 +490,7 @@ def is_right(each):
 def row(each):
     took = "" if each.seconds is None else "%.1f" % each.seconds
     words = (each.name, "|".join(each.causes), each.end["cause"], each.end["probability"], took, "" if is_right(each) else "WRONG")
-    print("%-22s %-20s %-18s %-6.2f %-8s%s" % words, flush=True)
+    print("%-28s %-20s %-18s %-6.2f %-8s%s" % words, flush=True)
 
 
 def main():
@@ -483,21 +501,21 @@ def main():
         atexit.register(subprocess.run, ["umount", "/sys/kernel/tracing"], check=False)
     with tempfile.TemporaryDirectory(prefix="deaths") as folder:
         trial = Trial(Path(folder), wanted)
-        in_container = ["unshare", "--pid", "--fork", "--mount-proc"]
         ran = [r for r in [
             Ran("run-killed", "killed", "os.kill(os.getpid(), 9)", says="SIGKILL"),
-            Ran("run-container", "failed", "sys.exit(3)", passing=in_container, says="exit code 3"),
-            Ran("run-container-killed", "killed", "os.kill(os.getpid(), 9)", passing=in_container, says="SIGKILL"),
+            Ran("run-container", "failed", "sys.exit(3)", passing=IN_CONTAINER, says="exit code 3"),
+            Ran("run-container-killed", "killed", "os.kill(os.getpid(), 9)", passing=IN_CONTAINER, says="SIGKILL"),
             Ran("run-exception", "failed", "raise LookupError('x')"),
             Ran("run-child-outlives", "cgroup_limit", "if os.fork() == 0:\n    time.sleep(6); os._exit(0)\ntime.sleep(1)\n" + GROW, group="outlives"),
-            Ran("run-container-oom", "cgroup_limit|unknown", "time.sleep(1)\n" + GROW, passing=in_container, group="contained"),
+            Ran("run-container-oom", "cgroup_limit|unknown", "time.sleep(1)\n" + GROW, passing=IN_CONTAINER, group="contained"),
         ] if not wanted or any(part in r.name for part in wanted)]
-        print("%-22s %-20s %-18s %-6s %-8s" % ("planted", "expected", "given", "prob.", "seconds"))
+        ran += [Ran.of(death, container) for death in trial.deaths if death.name in BELOW_RUN for container in (False, True)]
+        print("%-28s %-20s %-18s %-6s %-8s" % ("planted", "expected", "given", "prob.", "seconds"))
         try:
             trial.play()
-            for each in ran:
-                each.play(trial.folder)
-                row(each)
+            with ThreadPoolExecutor(4) as pool:
+                for each in pool.map(lambda each: each.play(trial.folder) or each, ran):
+                    row(each)
             wrong = [each for each in trial.deaths + ran if not is_right(each)]
             for each in wrong:
                 print("\n%s: %s\n%s" % (each.name, each.sentence, json.dumps(each.end)[:600]))
