@@ -141,7 +141,8 @@ struct Level {
 #[derive(Clone, Copy, Debug)]
 struct Whole {
     at: Timestamp,
-    /// The usage at that time, in bytes.
+    /// The lowest limit and the usage at that time, in bytes.
+    limit: Bytes,
     usage: Bytes,
     /// What the kernel could take back, in bytes.
     reclaimable: Bytes,
@@ -212,7 +213,7 @@ impl Level {
         let mut buffer = [0; BUFFER];
         let stat = text(self.stat.as_ref().ok_or_else(invalid)?, &mut buffer)?;
         let reclaimable = group::stat(stat, version).reclaimable().ok_or_else(invalid)?;
-        self.whole = Some(Whole { at: now, usage, reclaimable });
+        self.whole = Some(Whole { at: now, limit, usage, reclaimable });
         Ok(reclaimable)
     }
 
@@ -308,6 +309,17 @@ impl GroupMeter {
             least_high = least_high.into_iter().chain(high.map(below)).min_by_key(|room| room.left());
         }
         Ok(GroupRooms { max: least.map(|least| (least, groups)), high: least_high })
+    }
+
+    /// Whether the usages below all limits are within a 256th of the limit what they were at the last reading of everything.
+    pub fn is_still(&self) -> bool {
+        let is_still = |level: &Level| {
+            level.whole.is_none_or(|Whole { limit, usage: before, .. }| {
+                let usage = read_bytes(&level.usage);
+                usage.is_ok_and(|usage| usage.get().abs_diff(before.get()) <= limit.get() / 256)
+            })
+        };
+        self.levels.iter().all(is_still)
     }
 
     /// The next reading reads everything.

@@ -69,6 +69,8 @@ pub struct GuardLoop {
     host: Option<(Timestamp, Reading)>,
     /// The longest time from that reading to the next one.
     host_pause: Duration,
+    /// Whether all jobs are at rest, so that a look at their usages can take the place of a round.
+    is_at_rest: bool,
     limits: HostLimits,
     executors: Executors,
     checkpoints: Arc<Checkpoints>,
@@ -109,6 +111,7 @@ impl GuardLoop {
             rates: Flow::default(),
             host: None,
             host_pause: Duration::ZERO,
+            is_at_rest: false,
             limits: HostLimits::default(),
             executors,
             checkpoints,
@@ -155,6 +158,7 @@ impl GuardLoop {
             }
         }
         self.host_pause = pauses.host;
+        self.is_at_rest = self.awaited_saves.is_empty() && (0..SLOTS).all(|slot| self.rests(slot));
         self.journal.settle();
         self.report.rounds += 1;
         self.report.at = Some(now);
@@ -163,6 +167,27 @@ impl GuardLoop {
             target.left = self.board.left(place, now);
         }
         pauses.round
+    }
+
+    /// Whether nothing is waited for or to be decided in a slot before the usage of its cgroup changes.
+    fn rests(&self, slot: usize) -> bool {
+        let (Some(job), Some(escalation)) = (&self.slots[slot], self.board.escalation(slot)) else {
+            return true;
+        };
+        matches!(escalation.state(), State::Ok | State::Disarmed)
+            && job.nodes.nodes().is_none()
+            && job.progress.is_none()
+            && job.pending.is_empty()
+            && !self.hands_over(slot)
+            && !job.is_low(escalation.limits(), self.host)
+    }
+
+    /// Whether a round now would find what the last one found; always false where the memory of the host is due.
+    pub(super) fn is_still(&mut self, now: Timestamp) -> bool {
+        self.is_at_rest
+            && self.host.is_some_and(|(before, _)| now.since(before) < self.host_pause)
+            && self.mailbox.is_empty()
+            && self.slots.iter_mut().flatten().all(|job| job.cgroup.is_still(now))
     }
 
     /// Thaws all frozen cgroups, before the guard ends.

@@ -35,6 +35,11 @@ impl<T> Mailbox<T> {
         drop(used);
     }
 
+    /// Whether there is no new value.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.try_lock().is_ok_and(|both| both.fresh.is_none())
+    }
+
     /// Takes the newest value in exchange for the one held before; changes nothing while the sender holds the lock.
     /// Returns whether a value was taken.
     pub(super) fn take(&self, held: &mut Option<Box<T>>) -> bool {

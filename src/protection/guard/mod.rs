@@ -386,6 +386,14 @@ fn run(mut watch: GuardLoop, shared: &GuardState, stop: &AtomicBool) {
         let pause = round(&mut watch, shared, due);
         due = clock::now().plus(pause);
         clock::wait(pause);
+        // A thread that wakes it before the time has something for it.
+        while due.since(clock::now()).is_zero()
+            && !stop.load(Ordering::Relaxed)
+            && watch.is_still(clock::now())
+        {
+            due = clock::now().plus(pause);
+            clock::wait(pause);
+        }
     }
     watch.finish(&clock::now);
 }

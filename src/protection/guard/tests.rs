@@ -323,6 +323,32 @@ impl World {
 }
 
 #[test]
+fn a_look_takes_the_place_of_a_round_only_where_a_round_would_find_the_same() {
+    let mut world = World::new(", checkpoint: {grace: 3s}", false);
+    let still_after = |world: &mut World, milliseconds: u64| {
+        let now = world.now.get().plus(Duration::from_millis(milliseconds));
+        world.watch.is_still(now)
+    };
+    world.tell(&[10], true);
+    assert!(!still_after(&mut world, 0), "nothing was read");
+    world.rounds(1);
+    assert!(still_after(&mut world, 40) && !still_after(&mut world, 1_000), "the memory of the host is due");
+    world.uses(104);
+    assert!(still_after(&mut world, 40), "a 256th of the limit more");
+    world.uses(106);
+    assert!(!still_after(&mut world, 40));
+    world.rounds(11);
+    assert!(still_after(&mut world, 40));
+    world.tell(&[10], false);
+    assert!(!still_after(&mut world, 40), "there is new input");
+    world.rounds(1);
+    assert!(still_after(&mut world, 40));
+    world.uses(950);
+    world.rounds(1);
+    assert!(!still_after(&mut world, 40), "a step is taken");
+}
+
+#[test]
 fn a_job_is_asked_for_a_checkpoint_and_then_terminated() {
     let mut world = World::new(", checkpoint: {grace: 3s}", false);
     world.tell(&[10, 11, 12], true);

@@ -44,6 +44,8 @@ pub(in super::super) struct CgroupReadings {
     limited: bool,
     /// When it was read last.
     read_at: Option<Timestamp>,
+    /// When it was last found unchanged since.
+    still_at: Option<Timestamp>,
 }
 
 impl CgroupReadings {
@@ -77,6 +79,10 @@ impl CgroupReadings {
             return;
         }
         self.read_at = Some(now);
+        if let (Some(at), Some((_, before))) = (self.still_at.take(), &self.newest) {
+            // Otherwise the growth since would seem to have lasted since the reading.
+            let _ = reading_with_rates(&mut self.rates, at, before.room);
+        }
         let group = self.meter.as_mut().map(|meter| meter.read(now, host.memory, host.swap));
         if let Some(Ok(rooms)) = &group {
             self.high = rooms.high.map(|room| (now, reading_with_rates(&mut self.high_rates, now, room)));
@@ -103,6 +109,13 @@ impl CgroupReadings {
             }
             None => (self.newest, self.limited, self.groups) = (None, false, LimitedGroups::default()),
         }
+    }
+
+    /// Whether the usages have hardly changed since the last reading of everything; not known of processes.
+    pub(in super::super) fn is_still(&mut self, now: Timestamp) -> bool {
+        let is_still = self.processes.is_none() && self.meter.as_ref().is_none_or(GroupMeter::is_still);
+        self.still_at = is_still.then_some(now);
+        is_still
     }
 
     /// Reads everything anew, also what seldom changes.
@@ -179,7 +192,7 @@ impl NodeReadings {
         }
     }
 
-    pub(super) fn nodes(&self) -> Option<NodeSet> {
+    pub(in super::super) fn nodes(&self) -> Option<NodeSet> {
         self.meter.as_ref().map(|meter| meter.nodes)
     }
 

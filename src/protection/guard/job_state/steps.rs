@@ -49,6 +49,10 @@ impl PendingSteps {
         true
     }
 
+    pub(in super::super) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The step with this ticket.
     pub(in super::super) fn find(&self, ticket: Ticket) -> Option<PendingStep> {
         self.0.iter().find(|step| step.ticket == ticket).copied()
