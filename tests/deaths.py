@@ -306,6 +306,8 @@ class Trial:
                   mount="/dev/shm", is_part=True),
             Death("rlimit-as", "process_limit", raised(GROW), limits=[(resource.RLIMIT_AS, 600 * MIB)],
                   says="virtual memory (ulimit -v, 600.0 MiB)"),
+            Death("rlimit-as-silent", "process_limit", "held = [sum(range(10 ** 7))]\nwhile True: held.append(bytearray(b'x' * (1 << 20))); time.sleep(0.03)",
+                  limits=[(resource.RLIMIT_AS, 300 * MIB)], says="virtual memory (ulimit -v, 300.0 MiB)"),
             Death("rlimit-memlock", "process_limit", raised(
                 "import ctypes, errno\nlibc = ctypes.CDLL(None, use_errno=True)\nheld = ctypes.create_string_buffer(16 << 20)\n"
                 "if libc.mlock(held, ctypes.c_size_t(16 << 20)): raise OSError(ctypes.get_errno(), 'mlock')"),
@@ -438,7 +440,7 @@ class Trial:
 
 IN_CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc"]
 # The deaths that are planted below `memwarden run` too: one of each kind of evidence.
-BELOW_RUN = {"cgroup-leaf", "cgroup-child", "bus-full-tmpfs", "rlimit-as", "rlimit-nofile", "killed-by-itself", "cpu-time", "cpu-time-hard",
+BELOW_RUN = {"cgroup-leaf", "cgroup-child", "bus-full-tmpfs", "rlimit-as", "rlimit-as-silent", "rlimit-nofile", "killed-by-itself", "cpu-time", "cpu-time-hard",
              "file-size", "pipe", "disk-full", "timeout", "child-killed", "child-killed-shell", "exit-137", "thread-left", "renamed",
              "exception-key", "exec-failure", "segv"}
 

@@ -240,6 +240,8 @@ pub enum EndEvidence {
     Allocation(FailedAllocation),
     /// The process reported that this limit was reached; in bytes or as a number, absent where it is infinite.
     Limit { limit: ProcessLimit, value: Option<u64> },
+    /// The share of this limit of the process, in bytes, that was used in the last sample before the end, 0 to 1.
+    LimitUsed { limit: ProcessLimit, value: u64, share: f64 },
     /// The share of a resource that was used in the last sample before the end, 0 to 1.
     Used { resource: Subject, share: f64 },
     /// The GPU reported this XID within the last half minute.

@@ -72,9 +72,8 @@ pub struct Facts {
     /// Signals that end processes, by the `exits` source, in their order; without those to processes that were
     /// running neither in this tick nor in the previous one.
     pub received_signals: Vec<ReceivedSignal>,
-    /// The limits of CPU time of processes of workloads, in seconds, by the `workload` source: of those that have used some, and have
-    /// one.
-    pub cpu_limits: Vec<(ProcessKey, u64)>,
+    /// The limits of processes of workloads of their own, by the `workload` source: of those that have one.
+    pub own_limits: Vec<(ProcessKey, OwnLimits)>,
     /// The ranks that the launchers of jobs have started, by the `workload` source; sorted by process.
     pub environment_ranks: Vec<EnvironmentRank>,
     /// The processes of watched workloads, by the `workload` source; sorted by pid.
@@ -140,6 +139,15 @@ pub struct HeldMemory {
     pub huge_pages: Option<Bytes>,
     /// The part of the ARC of ZFS that is not given back.
     pub arc: Option<Bytes>,
+}
+
+/// Limits of a process of its own; absent where it has none, or they are not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct OwnLimits {
+    /// The hard limit of CPU time, in seconds.
+    pub cpu: Option<u64>,
+    /// The limit of its address space, and the most of it that it had taken, in bytes.
+    pub address_space: Option<(Bytes, Bytes)>,
 }
 
 /// A thread that ended; the last one of a process has its exit status.

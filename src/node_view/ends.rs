@@ -221,6 +221,7 @@ fn reason(kill: &OomKill) -> String {
 fn reached(end: &End) -> Option<String> {
     end.evidence.iter().find_map(|seen| match seen {
         EndEvidence::Limit { limit, value } => Some(limit_words(*limit, *value)),
+        EndEvidence::LimitUsed { limit, value, .. } => Some(limit_words(*limit, Some(*value))),
         _ => None,
     })
 }
@@ -429,6 +430,13 @@ pub fn evidence(seen: &EndEvidence) -> String {
         }
         EndEvidence::Limit { limit, value } => {
             format!("it reported that its limit of {} was reached", limit_words(*limit, *value))
+        }
+        EndEvidence::LimitUsed { limit, value, share } => {
+            format!(
+                "it had used {} of its limit of {}",
+                format::percent(*share),
+                limit_words(*limit, Some(*value))
+            )
         }
         EndEvidence::Xid { gpu, xid } => format!("GPU {gpu} reported XID {xid}"),
         EndEvidence::Leak { bytes_per_second } => {

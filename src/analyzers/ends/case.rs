@@ -114,7 +114,7 @@ pub(super) fn case(
         counts_kills: recent.counts_kills_of(&group),
         log: recent.log_since(episode.between().0, episode.workload.user),
         child_signal,
-        cpu_limit: member.cpu_limit,
+        limits: member.limits,
         report: recent.report_of(member.key, &group),
         comm: member.comm.clone(),
         kill_by_name: recent.kill_by_name(&member.comm, &group),

@@ -5,7 +5,7 @@ use crate::model::ends::{
     EndCause, EndEvidence, ExitStatus, FailedAllocation, OomKill, OtherHolder, PROBABLE, ProcessLimit, Retry,
     Sender,
 };
-use crate::model::facts::{KernelLog, OomVictim};
+use crate::model::facts::{KernelLog, OomVictim, OwnLimits};
 use crate::model::finding::Subject;
 use crate::model::fit::Medium;
 use crate::model::label::Label;
@@ -56,8 +56,8 @@ pub(super) struct Case {
     pub(super) other_kill: Option<OtherKill>,
     /// A child of it that ended by a signal.
     pub(super) child_signal: Option<super::observed::Child>,
-    /// Its limit of CPU time in seconds, where it can have reached that.
-    pub(super) cpu_limit: Option<u64>,
+    /// Its own limits; that of CPU time only where it can have reached it.
+    pub(super) limits: OwnLimits,
     /// What else the kernel logged of it.
     pub(super) report: Option<EndEvidence>,
     /// The cgroup whose counter of OOM kills rose more often than the log explains by other processes, and whether it is that of the

@@ -7,7 +7,7 @@ use super::observed::{Gpu, Observed};
 use crate::model::analyzer::View;
 use crate::model::desc::Desc;
 use crate::model::ends::{End, EndCause, EndEvidence, ExitStatus, OomKill};
-use crate::model::facts::{ReportedRank, Workload};
+use crate::model::facts::{OwnLimits, ReportedRank, Workload};
 use crate::model::finding::Subject;
 use crate::model::fit::Verdict;
 use crate::model::frame::Frame;
@@ -38,8 +38,8 @@ pub(super) struct Member {
     pub(super) comm: Label,
     /// Whether it is the process of Slurm that started the program.
     pub(super) is_supervisor: bool,
-    /// Its limit of CPU time in seconds, where it can have reached that.
-    pub(super) cpu_limit: Option<u64>,
+    /// Its own limits; that of CPU time only where it can have reached it.
+    pub(super) limits: OwnLimits,
     /// The pid of its parent.
     pub(super) parent: u32,
     /// Resident memory in the last sample.

@@ -36,7 +36,7 @@ use self::observed::{Observed, Recent};
 use super::Registration;
 use crate::model::analyzer::{Analysis, Analyzer, SavedState, View};
 use crate::model::ends::{End, EndCause, EndEvidence, ExitStatus, Retry};
-use crate::model::facts::{ExitedProcess, Facts, ProcessRow, ProcessTable, Workload, member_of};
+use crate::model::facts::{ExitedProcess, Facts, OwnLimits, ProcessRow, ProcessTable, Workload, member_of};
 use crate::model::ids::{Anchor, ProcessKey, WorkloadKey};
 use crate::model::label::Label;
 use crate::model::subordinate::payer;
@@ -205,17 +205,21 @@ impl Ends {
     /// Adds a process that has ended to the episode of its workload, which has no name where the process is of none.
     fn add(&mut self, facts: &Facts, workload: &Arc<Workload>, row: &ProcessRow, now: Timestamp) {
         let (rank, run) = self.recent.rank_of(row.key).map(|[rank, run]| (rank, run)).unzip();
+        let limits = self.recent.own_limits(row.key);
         let ended = Member {
             key: row.key,
             comm: row.comm.clone(),
             is_supervisor: is_supervisor(row),
-            cpu_limit: self.recent.cpu_limit(row.key).filter(|limit| {
-                let seen = facts.before.frame.as_ref().map_or(now, |frame| frame.at);
-                let at_once = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64);
-                let since = now.since(seen).as_secs_f64() * real(row.threads.min(at_once));
-                let most = real(row.cpu_ticks) / TICKS + since;
-                most + CPU_SLACK >= real(*limit)
-            }),
+            limits: OwnLimits {
+                cpu: limits.cpu.filter(|limit| {
+                    let seen = facts.before.frame.as_ref().map_or(now, |frame| frame.at);
+                    let at_once = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64);
+                    let since = now.since(seen).as_secs_f64() * real(row.threads.min(at_once));
+                    let most = real(row.cpu_ticks) / TICKS + since;
+                    most + CPU_SLACK >= real(*limit)
+                }),
+                ..limits
+            },
             parent: row.parent,
             rss: row.rss,
             cgroup: row.cgroup.clone(),

@@ -9,7 +9,7 @@ use self::kills::OomKilled;
 use super::classify::{EXHAUSTED, Level, TmpfsState};
 use crate::model::analyzer::View;
 use crate::model::ends::{EndEvidence, ExitStatus, Sender};
-use crate::model::facts::{Facts, KernelLog, KernelReport, Tmpfs, TmpfsTable};
+use crate::model::facts::{Facts, KernelLog, KernelReport, OwnLimits, Tmpfs, TmpfsTable};
 use crate::model::finding::Subject;
 use crate::model::ids::{ProcessKey, WorkloadKey, within};
 use crate::model::label::Label;
@@ -134,8 +134,8 @@ pub(super) struct Recent {
     incomplete: f64,
     /// The label and the run of each process that was connected as a rank: some close their connection before they end.
     ranks: HashMap<ProcessKey, ([Label; 2], f64)>,
-    /// The limit of CPU time of each process that has one, in seconds, and when that was last known.
-    cpu_limits: HashMap<ProcessKey, (u64, f64)>,
+    /// The limits of each process that has one, and when they were last known.
+    own_limits: HashMap<ProcessKey, (OwnLimits, f64)>,
     /// When protection sent each process a signal that ends it.
     signalled: HashMap<ProcessKey, f64>,
     /// The first signal of each number that each process was sent, and when it was seen.
@@ -201,8 +201,8 @@ impl Recent {
                 own.or_insert_with(|| (received.sender.clone(), now));
             }
         }
-        self.cpu_limits.retain(|_, (_, at)| *at >= self.oldest);
-        self.cpu_limits.extend(facts.cpu_limits.iter().map(|(process, limit)| (*process, (*limit, now))));
+        self.own_limits.retain(|_, (_, at)| *at >= self.oldest);
+        self.own_limits.extend(facts.own_limits.iter().map(|(process, limits)| (*process, (*limits, now))));
         self.record_kills(facts);
         self.record_tmpfs(facts);
         let mut counters = HashMap::with_capacity(self.counters.len());
@@ -323,9 +323,9 @@ impl Recent {
         self.signalled.contains_key(&process)
     }
 
-    /// Its limit of CPU time in seconds, which no sample can have seen reached.
-    pub(super) fn cpu_limit(&self, process: ProcessKey) -> Option<u64> {
-        self.cpu_limits.get(&process).map(|(limit, _)| *limit)
+    /// Its own limits, which no sample can have seen reached.
+    pub(super) fn own_limits(&self, process: ProcessKey) -> OwnLimits {
+        self.own_limits.get(&process).map(|(limits, _)| *limits).unwrap_or_default()
     }
 
     /// The last child of this process that a signal ended, if possible one for which its own status stands; and who sent that

@@ -7,6 +7,7 @@ use crate::model::ends::{ABORTED, EndCause, EndEvidence, ExitStatus, OomKill, Pr
 use crate::model::facts::OomScope;
 use crate::model::fit::Medium;
 use crate::model::health::Health;
+use crate::model::units::Unit as _;
 use crate::model::xid;
 
 /// Share of a GPU that another workload must hold to be the reason that it is full.
@@ -197,8 +198,22 @@ fn foreign_kill(case: &Case, has_name: bool) -> Option<Option<EndEvidence>> {
 }
 
 fn cpu_limit(case: &Case, is_it: bool) -> Option<Option<EndEvidence>> {
-    let value = case.cpu_limit.filter(|_| is_it)?;
+    let value = case.limits.cpu.filter(|_| is_it)?;
     Some(Some(EndEvidence::Limit { limit: ProcessLimit::CpuTime, value: Some(value) }))
+}
+
+/// The share of a limit from which an allocation that is refused is more probable than another reason of a failure.
+const MOST_OF_LIMIT: f64 = 0.75;
+
+/// A failure without another exception, after most of the address space that the process may have was taken.
+fn address_space(case: &Case) -> Option<Option<EndEvidence>> {
+    let (limit, most) = case.limits.address_space.filter(|_| case.has_failed() && is_own_end(case))?;
+    let share = most.value() / limit.value().max(1.0);
+    let (limit, value) = (ProcessLimit::AddressSpace, limit.get());
+    when(
+        share >= MOST_OF_LIMIT && case.exception.is_empty(),
+        Some(EndEvidence::LimitUsed { limit, value, share }),
+    )
 }
 
 const HOST_PIDS: &str = "the pid namespace of the host";
@@ -309,6 +324,8 @@ rules! {
             let (limit, value) = case.limit.filter(|_| is_own_end(case))?;
             Some(Some(EndEvidence::Limit { limit, value }))
         };
+    "it failed without reporting an exception, and three quarters of the limit of its address space were used" => Some(Cause::ProcessLimit), 0.6, "the exception, by its client or its log",
+        address_space;
     "it reported an exception for lack of memory of a GPU" => Some(Cause::GpuMemory), 0.8, "", |case| lacked(case, Medium::Device);
     "it reported an exception for lack of memory of the host" => Some(Cause::ProcessLimit), 0.8, "", |case| lacked(case, Medium::Host);
     "it reported an exception for lack of space on a disk" => Some(Cause::DiskFull), 0.95, "", |case| lacked(case, Medium::Disk);

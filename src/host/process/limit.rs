@@ -1,4 +1,4 @@
-//! The limit of open files of this process, and the limit of CPU time of another one.
+//! The limit of open files of this process, and limits of another one.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -8,12 +8,24 @@ const UNLIMITED: u64 = 1 << 20;
 /// Descriptors that the daemon needs in any case: threads, servers, helpers, and the files that it reads at each tick.
 const OWN: usize = 40;
 
-/// The hard limit of CPU time in seconds, from `/proc/PID/limits`; absent for none.
-pub fn cpu_limit(text: &[u8]) -> Option<u64> {
-    let mut lines = text.split(|byte| *byte == b'\n');
-    let line = lines.find_map(|line| line.strip_prefix(b"Max cpu time"))?;
+/// Limits of a process of its own, from `/proc/PID/limits`; absent for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadLimits {
+    /// The hard limit of CPU time in seconds: at the soft one the process receives SIGXCPU.
+    pub cpu: Option<u64>,
+    /// The soft limit of the address space in bytes, at which the kernel refuses memory.
+    pub address_space: Option<u64>,
+}
+
+/// Parses `/proc/PID/limits`.
+pub fn own_limits(text: &[u8]) -> ReadLimits {
     // The soft limit, the hard limit and the unit.
-    std::str::from_utf8(line).ok()?.split_whitespace().nth(1)?.parse().ok()
+    let value = |name: &[u8], place: usize| {
+        let mut lines = text.split(|byte| *byte == b'\n');
+        let line = lines.find_map(|line| line.strip_prefix(name))?;
+        std::str::from_utf8(line).ok()?.split_whitespace().nth(place)?.parse().ok()
+    };
+    ReadLimits { cpu: value(b"Max cpu time", 1), address_space: value(b"Max address space", 0) }
 }
 
 /// Raises the soft limit of descriptors to the hard limit and returns how many may be kept open or used for
@@ -34,14 +46,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hard_limit_of_cpu_time_is_read() {
+    fn the_limits_of_another_process_are_read() {
         let head = "Limit                     Soft Limit           Hard Limit           Units     \n";
         let text = |line: &str| {
             format!(
                 "{head}{line}\nMax file size             5                    6                    bytes     \n"
             )
         };
-        let read = |line: &str| cpu_limit(text(line).as_bytes());
+        let read = |line: &str| own_limits(text(line).as_bytes()).cpu;
         assert_eq!(
             read("Max cpu time              2                    30                   seconds   "),
             Some(30)
@@ -50,6 +62,10 @@ mod tests {
             read("Max cpu time              unlimited            unlimited            seconds   "),
             None
         );
-        assert_eq!((cpu_limit(b""), cpu_limit(b"Max cpu time\n"), cpu_limit(b"\xff")), (None, None, None));
+        let line = b"Max address space         629145600            unlimited            bytes     \n";
+        assert_eq!(own_limits(line), ReadLimits { cpu: None, address_space: Some(600 << 20) });
+        for text in [&b""[..], b"Max cpu time\n", b"\xff"] {
+            assert_eq!(own_limits(text), ReadLimits::default());
+        }
     }
 }

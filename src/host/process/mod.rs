@@ -21,7 +21,7 @@ pub(crate) mod testing;
 
 pub use cgroup::{Cgroups, cgroups};
 pub use io::{Io, io};
-pub use limit::{cpu_limit, descriptor_limit};
+pub use limit::{ReadLimits, descriptor_limit, own_limits};
 pub use mounts::{TmpfsMount, mount_id, tmpfs_mounts};
 pub use root::{Listed, Population, ProcFile, ProcRoot, has_exited};
 pub use set::{SetMemory, set_memory};

@@ -17,6 +17,8 @@ pub struct Status {
     pub swap: Option<Bytes>,
     /// `VmHWM`, the peak resident memory.
     pub peak: Option<Bytes>,
+    /// `VmPeak`, the peak size of the address space.
+    pub address_space: Option<Bytes>,
     /// `HugetlbPages`, which is no part of the resident memory.
     pub huge: Option<Bytes>,
     /// `Mems_allowed_list`, the NUMA nodes that its cpuset allows; a policy of the process (mbind(2)) can leave fewer.
@@ -35,6 +37,8 @@ pub fn status(text: &[u8]) -> Status {
                     found.peak = kib(value);
                 } else if let Some(value) = field(line, b"VmSwap") {
                     found.swap = kib(value);
+                } else if let Some(value) = field(line, b"VmPeak") {
+                    found.address_space = kib(value);
                 }
             }
             Some(b'R') => {

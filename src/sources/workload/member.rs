@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::host::process::readers::{Pool, ReadRequests, ReadTarget};
 use crate::host::process::{self, Io, ProcFile, ProcRoot, Status, has_exited};
-use crate::model::facts::ProcessRow;
+use crate::model::facts::{OwnLimits, ProcessRow};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 
@@ -51,9 +51,9 @@ pub(super) struct Member {
     io_file: Option<Arc<ProcFile>>,
     io_refused: bool,
     files_refused: bool,
-    /// Its limit of CPU time in seconds, and from which CPU time on in ticks that is read again.
-    pub(super) cpu_limit: Option<u64>,
-    cpu_limit_due: u64,
+    limits: process::ReadLimits,
+    /// From which CPU time on in ticks the limits are read again.
+    limits_due: u64,
     last_stat: (u8, Bytes, u64, u64, u64),
     age: u32,
 }
@@ -176,13 +176,20 @@ impl Member {
                 Err(error) => self.files_refused |= !has_exited(&error),
             }
         }
-        // A process, or the shell that becomes it, sets its limit as it starts: read at 1 s of CPU time, 2 s, 4 s, ...
-        if row.cpu_ticks >= self.cpu_limit_due.max(process::clock_ticks()) {
-            self.cpu_limit_due = row.cpu_ticks.saturating_mul(2);
+        // A process, or the shell that becomes it, sets its limits as it starts: read at 0.25 s of CPU time, 0.5 s, 1 s, ...
+        if row.cpu_ticks >= self.limits_due.max(process::clock_ticks() / 4) {
+            self.limits_due = row.cpu_ticks.saturating_mul(2);
             let text = files.root.read(pid, "limits", &mut files.buffer);
-            self.cpu_limit = text.ok().and_then(process::cpu_limit);
+            self.limits = text.map(process::own_limits).unwrap_or_default();
         }
         self.age = self.age.saturating_add(1);
+    }
+
+    /// Its limits, where it has any.
+    pub(super) fn own_limits(&self) -> Option<OwnLimits> {
+        let process::ReadLimits { cpu, address_space } = self.limits;
+        let address_space = address_space.map(Bytes::new).zip(self.status.address_space);
+        (cpu.is_some() || address_space.is_some()).then_some(OwnLimits { cpu, address_space })
     }
 
     /// Reads `status`. A file that would take long is not read: its values are unknown then, not those of before. Nothing

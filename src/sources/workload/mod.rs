@@ -342,8 +342,8 @@ impl Source for Workloads {
         self.settle(&table, &out.facts.gpu_processes, &out.facts.reporting, at);
         self.publish(at, out);
         self.observe(&table, at);
-        let limit = |seen: &Seen| Some((seen.key, seen.member.as_ref()?.cpu_limit?));
-        out.facts.cpu_limits = self.seen.iter().filter_map(limit).collect();
+        let limit = |seen: &Seen| Some((seen.key, seen.member.as_ref()?.own_limits()?));
+        out.facts.own_limits = self.seen.iter().filter_map(limit).collect();
         self.expose(&table, at, out);
         out.facts.shortages.extend(self.files.root.status_shortages());
         hanging::put(&self.texts.pool().look(), at, out);

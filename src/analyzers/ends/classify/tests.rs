@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::analyzers::ends::rules::{self, RULES};
 use crate::model::ends::{ABORTED, EndCause};
-use crate::model::facts::OomScope;
+use crate::model::facts::{OomScope, OwnLimits};
+use crate::model::units::Bytes;
 
 const SIGHUP: i32 = 1;
 const SIGABRT: i32 = 6;
@@ -180,7 +181,15 @@ fn signals_of_the_kernel_are_not_those_of_a_person() {
     check_exactly(&signal(SIGXCPU), EndCause::TimeLimit, 0.75);
     check_exactly(&Case { sender: Some(None), ..signal(SIGXCPU) }, EndCause::TimeLimit, 0.95);
     check_exactly(&signal(SIGXFSZ), EndCause::ProcessLimit, 0.9);
-    let used = |case| Case { cpu_limit: Some(2), ..case };
+    let used = |case| Case { limits: OwnLimits { cpu: Some(2), address_space: None }, ..case };
+    let near = |mib: u64, case| {
+        let address_space = Some([600, mib].map(|mib| Bytes::new(mib << 20)).into());
+        Case { limits: OwnLimits { cpu: None, address_space }, ..case }
+    };
+    check_exactly(&near(500, code(1)), EndCause::ProcessLimit, 0.6);
+    check_exactly(&near(400, code(1)), EndCause::Failed, 0.9);
+    check_exactly(&near(590, code(0)), EndCause::Finished, 0.99);
+    check_exactly(&near(590, Case { exception: "ValueError".into(), ..code(1) }), EndCause::Failed, 0.9);
     check_exactly(&used(signal(SIGKILL)), EndCause::TimeLimit, 0.75);
     check_exactly(&Case { sender: Some(None), ..used(signal(SIGKILL)) }, EndCause::TimeLimit, 0.9);
     check_exactly(&used(Case::default()), EndCause::TimeLimit, 0.7);

@@ -143,7 +143,7 @@ fn ranks_and_large_processes_are_kept_of_many_that_end_together() {
             key: key(pid),
             comm: "sh".into(),
             is_supervisor: false,
-            cpu_limit: None,
+            limits: crate::model::facts::OwnLimits::default(),
             parent: 1,
             rss,
             cgroup: None,
