@@ -379,7 +379,6 @@ fn message(panic: &(dyn std::any::Any + Send)) -> &str {
 }
 
 #[cfg(test)]
-#[expect(unreachable_pub, reason = "the macro declares for other modules; here it declares for the test")]
 mod tests {
     use std::path::Path;
     use std::sync::atomic::{AtomicU64, Ordering};

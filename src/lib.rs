@@ -1,11 +1,11 @@
 //! memwarden: how much memory is left on a training node, when it runs out,
 //! and what should be done before it does.
 //!
-//! The rooms, in the order to read them: [`model`] has the words, [`host`]
+//! The modules, in the order to read them: [`model`] has the words, [`host`]
 //! touches the machine, [`sources`] measure, [`engine`] makes a frame of it,
 //! [`serve`] and [`otlp`] expose it, [`protection`] acts on it, [`app`] runs all of it as [`config`] says.
 
-pub mod model;
+pub use memwarden_model::{self as model, choice, metrics, options, words};
 
 pub mod config;
 pub mod events;

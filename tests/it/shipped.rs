@@ -309,6 +309,10 @@ fn every_test_that_the_security_page_names_exists() {
     let mut all = Vec::new();
     modules(&root("src"), "", &mut all);
     modules(&root("tests/it"), "", &mut all);
+    for entry in std::fs::read_dir(root("crates")).unwrap().map(Result::unwrap) {
+        let name = entry.file_name().into_string().unwrap();
+        modules(&entry.path().join("src"), &format!("::{name}"), &mut all);
+    }
     let quoted = page.split('`').skip(1).step_by(2);
     let is_path = |text: &&str| {
         text.contains("::") && text.chars().all(|c| c.is_ascii_alphanumeric() || "_:".contains(c))

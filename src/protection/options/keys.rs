@@ -297,18 +297,12 @@ crate::choice! {
 
 crate::words!(Mode, Mode::LABELS, Mode::of_label);
 // With the first word, a trigger is ignored.
-crate::words!(Option<Rung>, &words::<6>("ignore", Rung::LABELS), |word| Some(Rung::of_label(word)));
+crate::words!(Option<Rung>, &words::<6>("ignore", Rung::LABELS), Rung::of_label);
 crate::words!(SwapCounts, SwapCounts::LABELS, SwapCounts::of_label);
 crate::words!(Victims, Victims::LABELS, Victims::of_label);
-crate::words!(Option<AskedRanks>, &words::<4>("preset", AskedRanks::LABELS), |word| Some(
-    AskedRanks::of_label(word)
-));
-crate::words!(Option<MarkerKind>, &words::<4>("preset", MarkerKind::LABELS), |word| Some(
-    MarkerKind::of_label(word)
-));
-crate::words!(Option<&'static Preset>, &words::<9>("none", &presets::NAMES), |word| Some(presets::named(
-    word
-)));
+crate::words!(Option<AskedRanks>, &words::<4>("preset", AskedRanks::LABELS), AskedRanks::of_label);
+crate::words!(Option<MarkerKind>, &words::<4>("preset", MarkerKind::LABELS), MarkerKind::of_label);
+crate::words!(Option<&'static Preset>, &words::<9>("none", &presets::NAMES), presets::named);
 
 /// The words of an option: the one that stands for none of the names, and the names, which are one less than `N`.
 const fn words<const N: usize>(none: &'static str, names: &[&'static str]) -> [&'static str; N] {

@@ -10,9 +10,9 @@ crate::options! {
     pub struct Options {
         /// Paths of the cgroups to expose, relative to the root of the hierarchy; empty means all. `*` matches within a
         /// segment, `**` any number of segments: /slurm/**, docker-*.scope.
-        include: Vec<Glob>;
+        include: Globs;
         /// Paths of the cgroups not to expose, with the same wildcards as the option include.
-        exclude: Vec<Glob>;
+        exclude: Globs;
         /// Number of levels of the hierarchy that are read. A Slurm task is at level 6, a Kubernetes container at level
         /// 4, or 7 where the node is a container itself.
         depth: u64 = 8 in 0..=32;
@@ -24,18 +24,22 @@ crate::options! {
     }
 }
 
-impl Setting for Vec<Glob> {
+/// Patterns of paths.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Globs(pub(super) Vec<Glob>);
+
+impl Setting for Globs {
     const KIND: OptKind = OptKind::Texts;
 
     fn of(value: &Value) -> Result<Self, String> {
-        Ok(Vec::<String>::of(value)?.iter().map(|text| Glob::new(text)).collect())
+        Ok(Self(Vec::<String>::of(value)?.iter().map(|text| Glob::new(text)).collect()))
     }
 }
 
 impl Options {
     /// Whether a cgroup may be exposed.
     pub fn want(&self, path: &str) -> bool {
-        (self.include.is_empty() || self.include.iter().any(|glob| glob.matches(path)))
-            && !self.exclude.iter().any(|glob| glob.matches(path))
+        (self.include.0.is_empty() || self.include.0.iter().any(|glob| glob.matches(path)))
+            && !self.exclude.0.iter().any(|glob| glob.matches(path))
     }
 }

@@ -62,9 +62,10 @@ pub fn with_parents(chosen: &Chosen<'_>, root: &Path) -> HashSet<PathBuf> {
 mod tests {
     use super::*;
     use crate::sources::cgroup::glob::Glob;
+    use crate::sources::cgroup::options::Globs;
 
     fn options(include: &[&str], exclude: &[&str], max_cgroups: usize) -> Options {
-        let globs = |list: &[&str]| list.iter().map(|text| Glob::new(text)).collect();
+        let globs = |list: &[&str]| Globs(list.iter().map(|text| Glob::new(text)).collect());
         Options { include: globs(include), exclude: globs(exclude), max_cgroups, ..Options::default() }
     }
 

@@ -13,7 +13,7 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 use super::glob::Glob;
-use super::options::Options;
+use super::options::{Globs, Options};
 use super::*;
 use crate::host::cgroup::Version;
 use crate::sources::testing::{Root, root, tick};
@@ -85,7 +85,7 @@ impl Tree {
         max_cgroups: usize,
         descriptors: usize,
     ) -> Subject {
-        let globs = |list: &[&str]| list.iter().map(|text| Glob::new(text)).collect();
+        let globs = |list: &[&str]| Globs(list.iter().map(|text| Glob::new(text)).collect());
         let (include, exclude) = (globs(include), globs(exclude));
         let options = Options { include, exclude, depth, max_cgroups, ..Options::default() };
         Subject(Cgroups::new(options, self.root.path().to_path_buf(), descriptors))

@@ -50,7 +50,7 @@ const FRAMEWORKS: &[&str] = &[
     "hugging_face",
 ];
 
-crate::words!(Option<Framework>, FRAMEWORKS, |word: &str| Some(Framework::of_label(word)));
+crate::words!(Option<Framework>, FRAMEWORKS, Framework::of_label);
 
 /// Most paths: each has its own thread.
 const MOST_PATHS: usize = 64;

@@ -265,7 +265,7 @@ impl Training {
         }
         let resident = client.key.and_then(|key| Some(out.facts.row(key)?.rss));
         out.put_some(&metrics::PROCESS_RSS, &identity.labels(), resident);
-        compute::put(&rank, hello, identity, at, &self.options.peak_flops, out);
+        compute::put(&rank, hello, identity, at, &self.options.peak_flops.0, out);
         strive(efforts, &rank, hello, identity, client.pid, at);
     }
 

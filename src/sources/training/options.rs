@@ -35,7 +35,7 @@ crate::options! {
         timeline: usize = 2000 in 0..=100000;
         /// Peak rates of devices in floating-point operations per second with dense matrices, by device name (a * at the
         /// end matches any suffix), in addition to the built-in table: 'NVIDIA H100*': 989e12.
-        peak_flops: Vec<Override>;
+        peak_flops: Peaks;
     }
 }
 
@@ -71,7 +71,11 @@ impl Setting for Owner {
     }
 }
 
-impl Setting for Vec<Override> {
+/// Peak rates of devices.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Peaks(pub(super) Vec<Override>);
+
+impl Setting for Peaks {
     const KIND: OptKind = OptKind::Map;
 
     fn of(value: &Value) -> Result<Self, String> {
@@ -79,7 +83,7 @@ impl Setting for Vec<Override> {
             Ok(flops) if flops.is_finite() && flops > 0.0 => Ok(Override { name, flops }),
             _ => Err(format!("the peak of `{name}` is not a number above 0, such as 989e12")),
         };
-        BTreeMap::of(value)?.into_iter().map(each).collect()
+        BTreeMap::of(value)?.into_iter().map(each).collect::<Result<_, _>>().map(Self)
     }
 }
 

@@ -250,7 +250,7 @@ fn a_checkpoint_is_requested_without_waiting() {
 fn flops_have_their_convention_and_mfu_needs_a_known_peak() {
     let mut world = World::new();
     let mut stream = world.connect();
-    world.source.options.peak_flops = vec![Override { name: "Thing 1".to_owned(), flops: 1e15 }];
+    world.source.options.peak_flops.0 = vec![Override { name: "Thing 1".to_owned(), flops: 1e15 }];
     let hello = |device: &str| {
         format!(
             r#"{{"type":"hello","v":1,"rank":0,"world":8,"data_parallel":4,"sequence_length":4096,"precision":"bf16","devices":{{"0":{{"name":"{device}"}}}},"model":{{"kind":"llama","layers":32,"hidden":4096,"ffn":14336,"heads":32,"kv_heads":8,"head_dim":128,"vocab":128256,"gated":true,"parameters":8030261248,"trainable":8030261248}}}}"#

@@ -15,8 +15,8 @@ use super::time::Timestamp;
 /// read are left out, and the error states the reason. Points put before an error are kept.
 ///
 /// ```
-/// use memwarden::model::{desc::Gauge, point::Batch, time::Timestamp, units::Count};
-/// use memwarden::model::source::{Source, SourceError};
+/// use memwarden_model::{desc::Gauge, point::Batch, time::Timestamp, units::Count};
+/// use memwarden_model::source::{Source, SourceError};
 ///
 /// static ANSWER: Gauge<Count> = Gauge::new("memwarden_answer", "The answer.", &[]);
 /// struct Answer;

@@ -196,8 +196,8 @@ pub struct Prediction {
 
 impl Prediction {
     /// A prediction of a phase that holds nothing yet, exact where both quantiles are equal.
-    #[cfg(test)]
-    pub(crate) fn of(phase: Phase, medium: Medium, peak: Peak) -> Self {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn of(phase: Phase, medium: Medium, peak: Peak) -> Self {
         let device = (medium == Medium::Device).then_some(0);
         Self {
             phase,

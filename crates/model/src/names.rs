@@ -11,6 +11,7 @@ pub trait Named: Sized {
 
 /// Defines enums whose every value has a name, with `ALL` and `LABELS`, in the order of the declaration, `label()` and
 /// `of_label()`.
+#[macro_export]
 macro_rules! named {
     ($($(#[$attribute:meta])* $vis:vis enum $name:ident {
         $($(#[$each:meta])* $variant:ident = $label:literal),+ $(,)?
@@ -42,7 +43,7 @@ macro_rules! named {
             }
         }
 
-        impl $crate::model::names::Named for $name {
+        impl $crate::names::Named for $name {
             const LABELS: &'static [&'static str] = Self::LABELS;
 
             fn of_label(label: &str) -> Option<Self> {
@@ -58,4 +59,4 @@ macro_rules! named {
     )+};
 }
 
-pub(crate) use named;
+pub use named;

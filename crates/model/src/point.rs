@@ -287,8 +287,8 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::desc::Gauge;
-    use crate::model::units::{Count, Ratio};
+    use crate::desc::Gauge;
+    use crate::units::{Count, Ratio};
 
     static SMALL: Gauge<Count> = Gauge::<Count>::new("memwarden_small", "x", &["a"]).budget(2);
     static SHARE: Gauge<Ratio> = Gauge::new("memwarden_share_ratio", "x", &[]);
@@ -355,7 +355,7 @@ mod tests {
     fn frame(batch: Batch) -> Arc<Frame> {
         let (families, ..) = batch.seal();
         let (sources, findings, outlook, timeline, acknowledged) = Default::default();
-        let at = crate::model::time::Timestamp::from_secs(1);
+        let at = crate::time::Timestamp::from_secs(1);
         Arc::new(Frame { sequence: 1, at, families, sources, findings, outlook, timeline, acknowledged })
     }
 

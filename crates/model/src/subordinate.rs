@@ -1,6 +1,6 @@
 //! The ids that users may use in their own user namespaces (subuid(5)): they share what their user has.
 //!
-//! Every bounded table asks [`payer`], through [`crate::model::fair`] or itself, so that no table counts an id for a user.
+//! Every bounded table asks [`payer`], through [`crate::fair`] or itself, so that no table counts an id for a user.
 
 use std::sync::{Arc, PoisonError, RwLock};
 

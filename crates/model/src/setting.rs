@@ -130,6 +130,8 @@ pub trait Setting: Sized {
     const KIND: OptKind;
     /// Whether it can be empty.
     const OPTIONAL: bool = false;
+    /// The word that stands for no value; where there is none, an optional value is not set while it is empty.
+    const NONE: Option<&'static str> = None;
 
     /// The typed value.
     ///
@@ -189,11 +191,12 @@ kinds! {
 
 impl<T: Setting> Setting for Option<T> {
     const KIND: OptKind = T::KIND;
-    const OPTIONAL: bool = true;
+    const OPTIONAL: bool = T::NONE.is_none();
 
     fn of(value: &Value) -> Result<Self, String> {
         match value {
             Value::Unset => Ok(None),
+            Value::Text(word) if T::NONE == Some(word) => Ok(None),
             value => T::of(value).map(Some),
         }
     }
@@ -246,7 +249,7 @@ impl Opt {
 ///
 /// ```
 /// use std::time::Duration;
-/// memwarden::options! {
+/// memwarden_model::options! {
 ///     /// Reading of a folder.
 ///     pub struct Options {
 ///         /// Time between two reads of the folder.
@@ -277,8 +280,8 @@ macro_rules! options {
 
         impl $name {
             /// Its keys, in the order of the default file.
-            $vis const OPTIONS: &'static [$crate::model::setting::Opt] = &[$(
-                $crate::model::setting::Opt::new::<$type>(
+            $vis const OPTIONS: &'static [$crate::setting::Opt] = &[$(
+                $crate::setting::Opt::new::<$type>(
                     stringify!($key),
                     concat!($($help),+),
                     concat!($(stringify!($default))?),
@@ -287,16 +290,16 @@ macro_rules! options {
             ),+];
 
             /// Its typed values.
-            $vis fn read(settings: &$crate::model::setting::Settings) -> Self {
+            $vis fn read(settings: &$crate::setting::Settings) -> Self {
                 let mut options = Self::OPTIONS.iter();
                 Self { $($key: options.next().map(|opt| settings.get(opt)).unwrap_or_default()),+ }
             }
         }
 
-        impl $crate::model::setting::Section for $name {
-            const OPTIONS: &'static [$crate::model::setting::Opt] = $name::OPTIONS;
+        impl $crate::setting::Section for $name {
+            const OPTIONS: &'static [$crate::setting::Opt] = $name::OPTIONS;
 
-            fn read(settings: &$crate::model::setting::Settings) -> Self {
+            fn read(settings: &$crate::setting::Settings) -> Self {
                 $name::read(settings)
             }
         }
@@ -329,19 +332,27 @@ macro_rules! choice {
     )+};
 }
 
-/// Makes a type an option that is one of some words; the function returns the value of a word.
+/// Makes a type an option that is one of some words; the function returns the value of a word. With the type in
+/// `Option<…>`, the first word stands for no value.
 #[macro_export]
 macro_rules! words {
+    (Option<$type:ty>, $words:expr, $of:expr) => {
+        $crate::words!(@ $type, $words, $of, const NONE: Option<&'static str> = Some($words[0]););
+    };
     ($type:ty, $words:expr, $of:expr) => {
-        impl $crate::model::setting::Setting for $type {
-            const KIND: $crate::model::setting::OptKind = $crate::model::setting::OptKind::Choice($words);
+        $crate::words!(@ $type, $words, $of,);
+    };
+    (@ $type:ty, $words:expr, $of:expr, $($none:tt)*) => {
+        impl $crate::setting::Setting for $type {
+            const KIND: $crate::setting::OptKind = $crate::setting::OptKind::Choice($words);
+            $($none)*
 
-            fn of(value: &$crate::model::setting::Value) -> Result<Self, String> {
+            fn of(value: &$crate::setting::Value) -> Result<Self, String> {
                 let found = match value {
-                    $crate::model::setting::Value::Text(word) => $of(word.as_str()),
+                    $crate::setting::Value::Text(word) => $of(word.as_str()),
                     _ => None,
                 };
-                found.ok_or_else($crate::model::setting::another_kind)
+                found.ok_or_else($crate::setting::another_kind)
             }
         }
     };

@@ -1,6 +1,6 @@
 //! The data types of memwarden: units, time, metrics, points, frames, settings.
 //!
-//! Pure data. Nothing here reads a clock, a file or a socket, and nothing here imports another module.
+//! Pure data. Nothing here reads a clock, a file or a socket.
 
 pub mod acknowledged;
 pub mod analyzer;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Opt, OptKind, Settings, Value};
-use crate::model::units::{Amount, Bytes};
+use crate::units::{Amount, Bytes};
 
 impl Opt {
     /// Parses a written value. `quoted` distinguishes `"true"` from `true`.
@@ -204,7 +204,7 @@ fn ratio(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::setting::Setting;
+    use crate::setting::Setting;
 
     fn parse<T: Setting>(text: &str) -> Result<T, String> {
         let opt = Opt::new::<T>("x", "", "", None);

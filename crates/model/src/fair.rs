@@ -45,7 +45,7 @@ impl<S: Share> Share for Option<S> {
 /// most.
 ///
 /// ```
-/// use memwarden::model::fair;
+/// use memwarden_model::fair;
 /// // User 1 requests four of three slots, user 2 one.
 /// assert_eq!(fair::divide(&[1, 1, 1, 1, 2], 3), [true, true, false, false, true]);
 /// ```
@@ -68,7 +68,7 @@ pub fn divide<U: Share>(owners: &[U], most: usize) -> Vec<bool> {
 /// of its user's share go to the first entries that fit.
 ///
 /// ```
-/// use memwarden::model::fair;
+/// use memwarden_model::fair;
 /// // User 1 requests four times two of seven slots, user 2 once three.
 /// let requested = [(1, 2), (1, 2), (1, 2), (1, 2), (2, 3)];
 /// assert_eq!(fair::divide_sizes(&requested, 7), [true, true, false, false, true]);
@@ -127,7 +127,7 @@ fn levels<U: Share>(mut requested: BTreeMap<U, usize>, most: usize) -> BTreeMap<
 /// The indexes of `owners` in round-robin order of their users: the first of each user, then the second of each.
 ///
 /// ```
-/// use memwarden::model::fair;
+/// use memwarden_model::fair;
 /// assert_eq!(fair::turns([1, 1, 1, 2]), [0, 3, 1, 2]);
 /// ```
 pub fn turns<U: Share>(owners: impl IntoIterator<Item = U>) -> Vec<usize> {

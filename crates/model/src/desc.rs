@@ -99,7 +99,7 @@ impl Desc {
     }
 }
 
-/// A metric of one unit: what [`crate::model::point::Batch::put`] accepts.
+/// A metric of one unit: what [`crate::point::Batch::put`] accepts.
 pub trait Metric {
     /// The unit its values must have.
     type Unit: Unit;
@@ -209,8 +209,8 @@ metric_kind!(
 /// Defines one static per metric, and `METRICS`, the list of their declarations.
 ///
 /// ```
-/// use memwarden::model::units::Bytes;
-/// memwarden::metrics! {
+/// use memwarden_model::units::Bytes;
+/// memwarden_model::metrics! {
 ///     /// Memory that new processes can get without swapping.
 ///     pub AVAILABLE: Gauge<Bytes> = "memwarden_host_memory_available_bytes" {};
 /// }
@@ -224,20 +224,20 @@ macro_rules! metrics {
     )+) => {
         $(
             $(#[doc = $help])+
-            pub static $id: $crate::model::desc::$kind<$unit> =
-                $crate::model::desc::$kind::<$unit>::new($name, concat!($($help),+), &[$(stringify!($label)),*])
+            pub static $id: $crate::desc::$kind<$unit> =
+                $crate::desc::$kind::<$unit>::new($name, concat!($($help),+), &[$(stringify!($label)),*])
                 $(.$set($($argument)*))*;
         )+
 
         /// Every metric declared here.
-        pub static METRICS: &[&$crate::model::desc::Desc] = &[$(&$id.desc),+];
+        pub static METRICS: &[&$crate::desc::Desc] = &[$(&$id.desc),+];
     };
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::units::{Bytes, Count};
+    use crate::units::{Bytes, Count};
 
     #[test]
     fn the_otlp_name_translates_back() {

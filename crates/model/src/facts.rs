@@ -232,17 +232,17 @@ pub struct EnvironmentRank {
     pub world: Option<u32>,
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 impl Membership {
     /// A membership in a workload of a scheduler's cgroup with this name.
-    pub(crate) fn in_group(process: ProcessKey, name: &str) -> Self {
+    pub fn in_group(process: ProcessKey, name: &str) -> Self {
         let name = Label::from(name);
         let key = WorkloadKey { anchor: super::ids::Anchor::Group(name.as_str().into()), user: None };
         Self { process, workload: Workload { key, plain: name.clone(), name, user: 0 }.into() }
     }
 
     /// A membership in a workload of a rule with this name for user 0.
-    pub(crate) fn named(process: ProcessKey, name: &str) -> Self {
+    pub fn named(process: ProcessKey, name: &str) -> Self {
         let name = Label::from(name);
         let key = WorkloadKey { anchor: super::ids::Anchor::Rule(name.clone()), user: Some(0) };
         Self { process, workload: Workload { key, plain: name.clone(), name, user: 0 }.into() }

@@ -63,8 +63,8 @@ impl Steps {
     }
 
     /// The steps of all records, from the beginning that is assumed to the last one.
-    #[cfg(test)]
-    pub(crate) fn recorded(&self) -> Option<u64> {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn recorded(&self) -> Option<u64> {
         let [(from, _), .., (to, _)] = *self.points else { return None };
         self.between(from, to)
     }
