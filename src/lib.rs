@@ -6,6 +6,7 @@
 //! [`serve`] and [`otlp`] expose it, [`protection`] acts on it, [`app`] runs all of it as [`config`] says.
 
 pub use memwarden_model::{self as model, choice, metrics, options, words};
+pub use memwarden_plot as plot;
 
 pub mod config;
 pub mod events;
@@ -22,7 +23,6 @@ pub mod analyzers;
 
 pub mod cluster;
 pub mod engine;
-pub mod plot;
 pub mod recording;
 
 pub mod protection;

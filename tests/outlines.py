@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Prints the outlines of src/plot/font/DejaVuSans.ttf as src/plot/outlines.rs reads them; needs fontTools.
+"""Prints the outlines of crates/plot/src/font/DejaVuSans.ttf as crates/plot/src/outlines.rs reads them; needs fontTools.
 
-`tests/outlines.py --write` writes src/plot/font/DejaVuSans.outlines; tests/it/plot.rs compares both.
+`tests/outlines.py --write` writes crates/plot/src/font/DejaVuSans.outlines; tests/it/plot.rs compares both.
 """
 
 import pathlib
@@ -54,7 +54,7 @@ def outlines(path):
 
 
 if __name__ == "__main__":
-    font = pathlib.Path(__file__).resolve().parent.parent / "src/plot/font/DejaVuSans.ttf"
+    font = pathlib.Path(__file__).resolve().parent.parent / "crates/plot/src/font/DejaVuSans.ttf"
     read = outlines(font)
     if sys.argv[1:] == ["--write"]:
         font.with_suffix(".outlines").write_bytes(read)

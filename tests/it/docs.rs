@@ -485,7 +485,17 @@ fn every_file_that_the_architecture_names_exists() {
     for page in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
         let (prose, _) = blocks(&read(page));
         for span in spans(&prose) {
-            let tops = ["src/", "crates/", "tests/", "docs/", "config/", "clients/", "benches/", "fuzz/", "examples/"];
+            let tops = [
+                "src/",
+                "crates/",
+                "tests/",
+                "docs/",
+                "config/",
+                "clients/",
+                "benches/",
+                "fuzz/",
+                "examples/",
+            ];
             if !tops.iter().any(|top| span.starts_with(top)) || span.contains(['*', ' ']) {
                 continue;
             }

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 /// A module and the modules that it may name, in import order; the module of a file and `model` are always allowed.
 /// `protection` is divided into modules. `app` and `cli` may import everything.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
+    // A crate, which only those that draw name.
+    ("plot", &[]),
     ("config", &[]),
     ("events", &[]),
     ("flops", &[]),
@@ -18,7 +20,6 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("sources", &["host", "formats", "flops", "past_runs"]),
     ("analyzers", &["sources"]),
     ("engine", &["config", "events", "history", "host", "sources", "analyzers"]),
-    ("plot", &[]),
     ("recording", &["formats", "files", "host", "plot"]),
     ("protection/types", &[]),
     ("protection/policy", &["protection/types"]),
@@ -145,7 +146,6 @@ const PURE: &[&str] = &[
     "past_runs",
     "analyzers",
     "node_view",
-    "plot",
     "job_summary",
     "report",
     "top",
@@ -163,6 +163,7 @@ const MAY_NAME_FORECAST: &[&str] = &["model", "analyzers", "report"];
 const PURE_CRATES: &[(&str, &[&str])] = &[
     ("forecast", &["serde"]),
     ("model", &["foldhash", "forecast", "serde", "serde_json", "thiserror", "time"]),
+    ("plot", &["memwarden-model", "serde", "serde_json", "thiserror", "time", "tiny-skia"]),
 ];
 const IMPURE_WORDS: &[&str] =
     &["std::fs", "std::net", "std::process", "Instant::now", "SystemTime::now", "tokio::", "std::env"];

@@ -154,6 +154,6 @@ fn the_outlines_that_are_built_in_are_those_of_the_font() {
     let tree = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = program(python).arg(tree.join("tests/outlines.py")).output().unwrap();
     assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
-    let built_in = std::fs::read(tree.join("src/plot/font/DejaVuSans.outlines")).unwrap();
+    let built_in = std::fs::read(tree.join("crates/plot/src/font/DejaVuSans.outlines")).unwrap();
     assert!(read.stdout == built_in, "tests/outlines.py --write writes them anew");
 }

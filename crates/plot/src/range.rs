@@ -2,7 +2,7 @@
 
 use super::chart::{Baseline, Fan, Panel};
 use super::gaps::{self, Piece};
-use crate::model::outlook::Tte;
+use memwarden_model::outlook::Tte;
 
 /// From the lowest to the highest that is shown; the second is always larger.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -9,7 +9,7 @@ use super::picture::{Anchor, Layer, Point, Rect, Stroke, Text};
 use super::range::{Cut, Range, is_drawable};
 use super::ticks::Tick;
 use super::{clip, gaps, legend, text};
-use crate::model::outlook::Tte;
+use memwarden_model::outlook::Tte;
 
 /// Size of the numbers on the axes and of labels, in pixels.
 pub(super) const SMALL: f64 = 11.0;

@@ -171,7 +171,7 @@ const fn near(value: f64) -> f32 {
 mod tests {
     use super::super::picture::Rect;
     use super::*;
-    use crate::model::printable::is_hidden;
+    use memwarden_model::printable::is_hidden;
 
     fn render(picture: &Picture) -> Result<Vec<u8>, PngError> {
         super::render(picture, is_hidden)

@@ -165,7 +165,7 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
-    use crate::model::printable::is_hidden;
+    use memwarden_model::printable::is_hidden;
 
     fn render(picture: &Picture) -> String {
         super::render(picture, is_hidden)

@@ -6,8 +6,8 @@ use super::labels::Labels;
 use super::picture::{Layer, Point, Rect, Stroke, Text};
 use super::range::{Cut, Range, is_drawable};
 use super::{gaps, text};
-use crate::model::format;
-use crate::model::outlook::Tte;
+use memwarden_model::format;
+use memwarden_model::outlook::Tte;
 
 /// Height of a row in pixels.
 pub(super) const ROW: f64 = 18.0;

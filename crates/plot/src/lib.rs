@@ -2,9 +2,9 @@
 //!
 //! For a chart, fill a [`Chart`] and hand it to [`draw()`]. For another picture, fill a [`Layer`] with shapes
 //! (pixels, origin at the top left, later shapes on top) and put it into a [`Picture`]. Either is written by
-//! [`svg::render`] or `png::render` (feature `png`); the same picture gives the same bytes. [`text`]
+//! [`svg::render`] or [`png::render`]; the same picture gives the same bytes. [`text`]
 //! measures what a text will take; [`Theme`] has the colors. All of it is pure: no files, no clock, no fonts
-//! of the system, and nothing of any other room: which characters are not to be drawn as they are, its callers say.
+//! of the system. Which characters are not to be drawn as they are, its callers say.
 
 pub mod chart;
 mod clip;

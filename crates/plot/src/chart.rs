@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ticks::Unit;
-use crate::model::outlook::Tte;
+use memwarden_model::outlook::Tte;
 
 /// A picture's worth of series.
 #[derive(Clone, Debug, Default, PartialEq)]

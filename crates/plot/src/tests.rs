@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::picture::Shape;
 use super::*;
-use crate::model::outlook::Tte;
-use crate::model::printable::is_hidden;
+use memwarden_model::outlook::Tte;
+use memwarden_model::printable::is_hidden;
 
 fn line(name: &str, points: impl IntoIterator<Item = (f64, Option<f64>)>) -> Line {
     Line { name: name.to_owned(), points: points.into_iter().collect() }

@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_hidden_letter_has_room_for_what_is_drawn_for_it() {
         let hidden =
-            |letter: &char| crate::model::printable::is_hidden(*letter) && !"\t\n\r".contains(*letter);
+            |letter: &char| memwarden_model::printable::is_hidden(*letter) && !"\t\n\r".contains(*letter);
         for letter in ('\0'..=char::MAX).filter(hidden) {
             assert!(advance(letter) >= advance('\u{fffd}'), "{letter:?}");
         }
