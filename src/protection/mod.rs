@@ -6,12 +6,7 @@
 //! log and the incidents.
 //! [`types`] has the types that all of them share.
 
-pub mod types;
-
-pub mod policy;
-
-pub mod options;
-pub mod plan;
+pub use memwarden_policy::{options, plan, policy, types};
 
 pub mod enforce;
 pub mod record;

@@ -6,8 +6,12 @@ use std::path::{Path, PathBuf};
 /// A module and the modules that it may name, in import order; the module of a file and `model` are always allowed.
 /// `protection` is divided into modules. `app` and `cli` may import everything.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
-    // A crate, which only those that draw name.
+    // Crates, which only those below that draw, and those that protect, name.
     ("plot", &[]),
+    ("protection/types", &[]),
+    ("protection/policy", &[]),
+    ("protection/options", &[]),
+    ("protection/plan", &[]),
     ("config", &[]),
     ("events", &[]),
     ("flops", &[]),
@@ -21,10 +25,6 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("analyzers", &["sources"]),
     ("engine", &["config", "events", "history", "host", "sources", "analyzers"]),
     ("recording", &["formats", "files", "host", "plot"]),
-    ("protection/types", &[]),
-    ("protection/policy", &["protection/types"]),
-    ("protection/options", &["config", "protection/types", "protection/policy"]),
-    ("protection/plan", &["protection/types", "protection/policy", "protection/options"]),
     ("protection/metrics", &[]),
     ("protection/status", &["protection/types", "protection/policy", "protection/metrics"]),
     ("protection/enforce", &["host", "protection/types"]),
@@ -150,10 +150,6 @@ const PURE: &[&str] = &[
     "report",
     "top",
     "simulate",
-    "protection/types",
-    "protection/policy",
-    "protection/options",
-    "protection/plan",
     "protection/metrics",
     "protection/status",
 ];
@@ -162,7 +158,8 @@ const MAY_NAME_FORECAST: &[&str] = &["model", "analyzers", "report"];
 /// The crates that read no clock, file or socket, each with the crates that it depends on.
 const PURE_CRATES: &[(&str, &[&str])] = &[
     ("forecast", &["serde"]),
-    ("model", &["foldhash", "forecast", "serde", "serde_json", "thiserror", "time"]),
+    ("model", &["foldhash", "forecast", "saphyr-parser", "serde", "serde_json", "thiserror", "time"]),
+    ("policy", &["base64", "memwarden-model", "ring", "serde", "serde_json", "thiserror", "time"]),
     ("plot", &["memwarden-model", "serde", "serde_json", "thiserror", "time", "tiny-skia"]),
 ];
 const IMPURE_WORDS: &[&str] =

@@ -4,6 +4,9 @@
 //! commented default file and the typed values are generated from the declaration.
 
 mod parse;
+pub mod problem;
+pub mod reader;
+pub mod tree;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

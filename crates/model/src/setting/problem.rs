@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::model::printable;
+use crate::printable;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -29,7 +29,7 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    pub(crate) fn refused(path: &Path, mut problems: Vec<Problem>) -> Self {
+    pub fn refused(path: &Path, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(|problem| problem.line);
         Self::Refused { path: path.to_owned(), problems }
     }

@@ -7,7 +7,7 @@ pub mod presets;
 pub mod signals;
 pub mod target;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use check::check;
 pub use keys::PROTECTION;

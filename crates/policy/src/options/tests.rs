@@ -1,17 +1,25 @@
 //! What can be written, what is refused and where, and what it means in a sentence.
 
 use std::path::Path;
+use std::time::Duration;
 
 use expect_test::{Expect, expect};
 
 use super::{PROTECTION, Protection};
-use crate::config;
+use crate::model::setting::reader;
 
-fn parse(text: &str) -> Result<Protection, String> {
-    let config = config::parse_str(text, Path::new("f"), &crate::app::schema(), &[]);
-    config
-        .map(|config| Protection::new(&config.modules[PROTECTION.key], config.sampling.interval))
-        .map_err(|error| error.to_string())
+pub(crate) fn parse(text: &str) -> Result<Protection, String> {
+    let read = |reader: &mut reader::Reader<'_>, root: Option<&_>| {
+        let found = reader.section(root, "", std::iter::once(&PROTECTION));
+        found.section(PROTECTION.key).cloned().unwrap_or_default()
+    };
+    let found = reader::checked(text, Path::new("f"), read, |settings, complain| {
+        for (key, what) in super::check(&settings) {
+            complain(&format!("{}.{key}", PROTECTION.key), what);
+        }
+        Protection::new(&settings, Duration::from_secs(1))
+    });
+    found.map_err(|error| error.to_string())
 }
 
 #[track_caller]

@@ -1,7 +1,6 @@
 //! Plans as people read them, and what no plan ever has.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use expect_test::{Expect, expect};
 
@@ -10,7 +9,7 @@ use super::*;
 use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
 use crate::model::units::{Amount, Bytes};
-use crate::protection::options::Protection;
+use crate::protection::options::tests::parse;
 use crate::protection::policy::{Aged, Reading, Resource, State};
 use crate::protection::types::step::Group;
 
@@ -18,8 +17,7 @@ fn target(more: &str) -> Target {
     let text = format!(
         "protection: {{mode: enforce, targets: [{{name: train, workload: train, allow_users: [ada]{more}}}]}}"
     );
-    let config = crate::config::parse_str(&text, Path::new("f"), &crate::app::schema(), &[]).unwrap();
-    Protection::new(&config.modules["protection"], config.sampling.interval).targets.remove(0)
+    parse(&text).unwrap().targets.remove(0)
 }
 
 fn roster(target: &Target, own_group: bool) -> Roster {

@@ -10,14 +10,14 @@ const MOST_NODES: usize = 100_000;
 const DEEPEST: usize = 32;
 
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub struct Node {
     /// Line number from 1.
-    pub(super) line: usize,
-    pub(super) content: Content,
+    pub line: usize,
+    pub content: Content,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Content {
+pub enum Content {
     /// Text, and whether it was quoted.
     Scalar {
         text: String,
@@ -30,7 +30,7 @@ pub(super) enum Content {
 
 impl Node {
     /// The kind of node, for error messages.
-    pub(super) fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> &'static str {
         match &self.content {
             Content::Scalar { text, quoted: false } if text.is_empty() => "nothing",
             Content::Scalar { .. } => "a value",
@@ -40,13 +40,13 @@ impl Node {
     }
 
     /// Whether the key has no value.
-    pub(super) fn is_null(&self) -> bool {
+    pub fn is_null(&self) -> bool {
         matches!(&self.content, Content::Scalar { text, quoted: false } if matches!(text.as_str(), "" | "~" | "null"))
     }
 }
 
 /// Parses `text`; absent where it is empty.
-pub(super) fn parse(text: &str) -> Result<Option<Node>, Problem> {
+pub fn parse(text: &str) -> Result<Option<Node>, Problem> {
     let problem = |line: usize, what: String| Problem { line: Some(line), key: String::new(), what };
     let mut open: Vec<Open> = Vec::new();
     let mut root = None;
