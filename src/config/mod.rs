@@ -17,7 +17,6 @@ pub use schema::{
 };
 
 pub use crate::model::setting::problem::{ConfigError, Problem};
-pub(crate) use crate::model::setting::reader::parse_section;
 pub use crate::model::setting::{duration, size};
 
 /// The socket of a daemon with the default configuration.

@@ -261,7 +261,7 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
         &[
             "cli/doctor/guards.rs",
             "config/read.rs",
-            "serve/http/web_config/watched.rs",
+            "exporter/web_config/watched.rs",
             "protection/enforce/hooks/check.rs",
             "host/tls.rs",
         ],

@@ -1,22 +1,17 @@
 //! The HTTP server: routes, limits, TLS and users.
 //!
-//! `connection` serves one client within the deadlines of `meter`, `connections` limits the number of connections, `gate`
-//! refuses cross-site requests, `routes` answers requests, `web_config` authenticates clients. Every wait has a time
+//! `connection` serves one client within the deadlines of `meter`, `routes` answers requests. Limits, users and TLS are
+//! those of the crate `memwarden_exporter`. Every wait has a time
 //! limit, so that no client can block another.
 
 mod acknowledge;
 mod alerts;
-mod answer;
-mod auth;
 mod connection;
-mod connections;
 mod ends;
 mod freshness;
-mod gate;
 mod incidents;
 mod jobs;
 mod listen;
-mod meter;
 mod past_runs;
 mod route;
 mod routes;
@@ -24,7 +19,6 @@ mod run_requests;
 #[cfg(test)]
 pub(crate) mod tests;
 mod views;
-mod web_config;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -36,10 +30,9 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 pub use acknowledge::{Acknowledge, Acknowledging};
+use memwarden_exporter::{answer, auth, connections, gate, meter, web_config};
 #[cfg(any(fuzzing, test))]
-pub(crate) use auth::fuzz_authorization;
-#[cfg(any(fuzzing, test))]
-pub(crate) use web_config::fuzz_document;
+pub(crate) use memwarden_exporter::{auth::fuzz_authorization, web_config::fuzz_document};
 pub use web_config::{WebConfigError, check_web_config};
 
 use crate::config::{Compatibility, Web};

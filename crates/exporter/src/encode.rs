@@ -73,7 +73,7 @@ fn line(out: &mut String, desc: &Desc, suffix: &str, labels: &[Label], value: f6
 }
 
 /// Writes a label, and the brace before the first one. Prometheus treats an empty label as absent, so it is not sent.
-pub(super) fn label(out: &mut String, open: &mut bool, name: &str, value: &str) {
+pub fn label(out: &mut String, open: &mut bool, name: &str, value: &str) {
     if value.is_empty() {
         return;
     }
@@ -122,7 +122,7 @@ fn header(out: &mut String, desc: &Desc, format: Format) {
 }
 
 /// Escapes backslash, newline, and (except in HELP of 0.0.4) the double quote.
-pub(super) fn escape(out: &mut String, text: &str, quotes: bool) {
+pub fn escape(out: &mut String, text: &str, quotes: bool) {
     // Without an early exit the compiler vectorizes the comparison; almost no label needs escaping.
     let special = |byte: u8| (byte == b'\\') | (byte == b'\n') | (byte == b'"');
     if !text.bytes().fold(false, |found, byte| found | special(byte)) {
@@ -141,7 +141,7 @@ pub(super) fn escape(out: &mut String, text: &str, quotes: bool) {
 
 /// Writes whole numbers without a fraction, others in the shortest form that parses to the same value.
 #[expect(clippy::cast_possible_truncation, reason = "checked to be whole and within 2^53")]
-pub(super) fn number(out: &mut String, value: f64) {
+pub fn number(out: &mut String, value: f64) {
     // Integers are written several times faster, and most values are whole.
     if value.fract() == 0.0
         && value.abs() < 9_007_199_254_740_992.0

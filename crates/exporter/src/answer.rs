@@ -14,7 +14,7 @@ use super::meter::Request;
 
 /// A response to the client.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub struct Answer {
     status: StatusCode,
     headers: Vec<(HeaderName, HeaderValue)>,
     body: Bytes,
@@ -25,13 +25,13 @@ pub(super) struct Answer {
 
 impl Answer {
     /// A response with status 200 and a body of this Content-Type.
-    pub(super) fn page(content_type: &'static str, body: Bytes) -> Self {
+    pub fn page(content_type: &'static str, body: Bytes) -> Self {
         let headers = vec![(header::CONTENT_TYPE, HeaderValue::from_static(content_type))];
         Self { status: StatusCode::OK, headers, body, close: false, held: None }
     }
 
     /// A response with JSON that belongs to one client; `what` names it in the error.
-    pub(super) fn own_json(value: &impl serde::Serialize, what: &str) -> Self {
+    pub fn own_json(value: &impl serde::Serialize, what: &str) -> Self {
         match serde_json::to_vec(value) {
             Ok(bytes) => Self::page("application/json", bytes.into()).with(header::CACHE_CONTROL, "no-store"),
             Err(error) => {
@@ -42,61 +42,61 @@ impl Answer {
     }
 
     /// A response with one sentence as its text body.
-    pub(super) fn text(status: StatusCode, sentence: impl std::fmt::Display) -> Self {
+    pub fn text(status: StatusCode, sentence: impl std::fmt::Display) -> Self {
         let body = format!("{sentence}\n").into();
         Self { status, ..Self::page("text/plain; charset=utf-8", body) }
     }
 
-    pub(super) fn with(mut self, name: HeaderName, value: &'static str) -> Self {
+    pub fn with(mut self, name: HeaderName, value: &'static str) -> Self {
         self.headers.push((name, HeaderValue::from_static(value)));
         self
     }
 
     /// A response without a body.
-    pub(super) fn empty(status: StatusCode) -> Self {
+    pub fn empty(status: StatusCode) -> Self {
         Self { status, headers: Vec::new(), body: Bytes::new(), close: false, held: None }
     }
 
-    pub(super) fn with_status(mut self, status: StatusCode) -> Self {
+    pub fn with_status(mut self, status: StatusCode) -> Self {
         self.status = status;
         self
     }
 
     /// Adds a header with a value that is not constant.
-    pub(super) fn with_value(mut self, name: HeaderName, value: HeaderValue) -> Self {
+    pub fn with_value(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.push((name, value));
         self
     }
 
     /// Sets a header from the web-config file, which replaces memwarden's own.
-    pub(super) fn set(&mut self, name: HeaderName, value: HeaderValue) {
+    pub fn set(&mut self, name: HeaderName, value: HeaderValue) {
         self.headers.retain(|(known, _)| *known != name);
         self.headers.push((name, value));
     }
 
     /// Closes the connection after this response, without reading what the client still sends.
-    pub(super) fn closing(mut self) -> Self {
+    pub fn closing(mut self) -> Self {
         self.close = true;
         self
     }
 
     /// Bytes of the body.
-    pub(super) fn length(&self) -> usize {
+    pub fn length(&self) -> usize {
         self.body.len()
     }
 
     /// Releases the permit when the body was sent.
-    pub(super) fn holding(mut self, permit: OwnedSemaphorePermit) -> Self {
+    pub fn holding(mut self, permit: OwnedSemaphorePermit) -> Self {
         self.held = Some(permit);
         self
     }
 
-    pub(super) fn code(&self) -> u16 {
+    pub fn code(&self) -> u16 {
         self.status.as_u16()
     }
 
     /// The response for hyper; for a `HEAD` request without a body but with its length.
-    pub(super) fn finish(self, mut request: Request, head: bool, http2: bool) -> Response<Sent> {
+    pub fn finish(self, mut request: Request, head: bool, http2: bool) -> Response<Sent> {
         if http2 {
             // HTTP/1 takes the body at once. An HTTP/2 stream takes it when its client opens the window, which may be
             // never.
@@ -121,7 +121,7 @@ impl Answer {
 
 /// A body that ends its request when it is dropped.
 #[derive(Debug)]
-pub(super) struct Sent {
+pub struct Sent {
     body: Full<Bytes>,
     _request: Request,
     _held: Option<OwnedSemaphorePermit>,
@@ -148,7 +148,7 @@ impl Body for Sent {
 }
 
 /// The answer of a thread for blocking work.
-pub(super) fn stopping(answer: Result<Answer, tokio::task::JoinError>) -> Answer {
+pub fn stopping(answer: Result<Answer, tokio::task::JoinError>) -> Answer {
     answer.unwrap_or_else(|error| {
         tracing::error!(%error, "A page could not be rendered.");
         Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The page could not be rendered.")

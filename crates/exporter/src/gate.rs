@@ -15,7 +15,7 @@ use super::answer::Answer;
 
 /// The host names that this server accepts.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub struct Gate {
     /// `web.allowed_hosts`, lower case.
     allowed: Vec<String>,
     /// The host's own name, lower case.
@@ -23,7 +23,7 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    pub(super) fn new(allowed: &[String], own: Option<String>) -> Self {
+    pub fn new(allowed: &[String], own: Option<String>) -> Self {
         Self {
             allowed: allowed.iter().map(|name| name.to_ascii_lowercase()).collect(),
             own: own.map(|name| name.to_ascii_lowercase()).filter(|name| !name.is_empty()),
@@ -31,7 +31,7 @@ impl Gate {
     }
 
     /// The response to a refused request; absent for an accepted one. `local` is the local address of the connection.
-    pub(super) fn refusal(&self, request: &request::Parts, local: IpAddr) -> Option<Answer> {
+    pub fn refusal(&self, request: &request::Parts, local: IpAddr) -> Option<Answer> {
         let host = match host(request) {
             Ok(host) => host,
             Err(()) => {

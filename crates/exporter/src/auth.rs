@@ -35,7 +35,7 @@ const LONGEST: usize = 2 * 1024;
 
 /// Result of the authentication of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub enum Verdict {
     /// The request is authenticated, or no users are listed.
     Welcome,
     /// The user or the password is wrong, or missing.
@@ -46,14 +46,14 @@ pub(super) enum Verdict {
 
 /// The users of the web-config file; an empty list allows every client.
 #[derive(Debug)]
-pub(super) struct Users {
+pub struct Users {
     hashes: BTreeMap<String, String>,
     memory: Arc<Memory>,
 }
 
 /// State that is kept when the web-config file changes.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub struct Memory {
     key: hmac::Key,
     known: Mutex<VecDeque<Vec<u8>>>,
     waiting: Mutex<Waiting>,
@@ -105,7 +105,7 @@ impl Drop for WaitingPlace<'_> {
 }
 
 impl Memory {
-    pub(super) fn new() -> Self {
+    pub fn new() -> Self {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())
             .expect("the kernel's random numbers cannot fail once the system has started");
         Self {
@@ -143,17 +143,17 @@ impl Memory {
 }
 
 impl Users {
-    pub(super) fn new(hashes: BTreeMap<String, String>, memory: Arc<Memory>) -> Self {
+    pub fn new(hashes: BTreeMap<String, String>, memory: Arc<Memory>) -> Self {
         Self { hashes, memory }
     }
 
     /// Whether any user is listed.
-    pub(super) fn anybody(&self) -> bool {
+    pub fn anybody(&self) -> bool {
         !self.hashes.is_empty()
     }
 
     /// Checks the `Authorization` header of a request.
-    pub(super) async fn check(&self, headers: &HeaderMap, open: &Request, client: Owner) -> Verdict {
+    pub async fn check(&self, headers: &HeaderMap, open: &Request, client: Owner) -> Verdict {
         let Some(example) = self.hashes.values().next() else { return Verdict::Welcome };
         let Some((user, password)) = headers.get(header::AUTHORIZATION).and_then(credentials) else {
             return Verdict::Stranger;
@@ -209,15 +209,15 @@ fn credentials(value: &header::HeaderValue) -> Option<(String, Vec<u8>)> {
 }
 
 /// Reads an `Authorization` header, for fuzzing.
-#[cfg(any(fuzzing, test))]
-pub(crate) fn fuzz_authorization(value: &header::HeaderValue) {
+#[cfg(any(fuzzing, test, feature = "testing"))]
+pub fn fuzz_authorization(value: &header::HeaderValue) {
     let _ = credentials(value);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve::http::meter::{Meter, Phase, Times};
+    use crate::meter::{Meter, Phase, Times};
     use std::time::Duration;
 
     fn request(user: &str, password: &str) -> HeaderMap {

@@ -28,7 +28,7 @@ const CLOSING: usize = 32;
 
 /// Who opened a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Owner {
+pub enum Owner {
     /// Root, or the user of the daemon, over the socket of commands.
     Root,
     /// Another user, over that socket.
@@ -38,7 +38,7 @@ pub(super) enum Owner {
 }
 
 #[derive(Debug)]
-pub(super) struct Connections {
+pub struct Connections {
     open: Mutex<OpenConnections>,
     most: usize,
     left: Notify,
@@ -60,12 +60,12 @@ struct OpenConnection {
 }
 
 impl Connections {
-    pub(super) fn new(most: usize) -> Self {
+    pub fn new(most: usize) -> Self {
         Self { open: Mutex::default(), most, left: Notify::new() }
     }
 
     /// Waits until another connection can be accepted: until those that were told to close have done so.
-    pub(super) async fn room(&self) {
+    pub async fn room(&self) {
         loop {
             let mut left = pin!(self.left.notified());
             left.as_mut().enable();
@@ -78,7 +78,7 @@ impl Connections {
 
     /// The number of a new connection, absent where every connection is being served; and whether the limit is reached,
     /// so that it takes the place of another.
-    pub(super) fn admit(&self, meter: &Arc<Meter>, owner: Owner) -> (Option<u64>, bool) {
+    pub fn admit(&self, meter: &Arc<Meter>, owner: Owner) -> (Option<u64>, bool) {
         let mut open = lock(&self.open);
         let live: usize = open.owners.values().sum();
         let full = live >= self.most;
@@ -94,11 +94,11 @@ impl Connections {
     }
 
     /// Closes a connection that is idle; false if none is.
-    pub(super) fn make_room(&self) -> bool {
+    pub fn make_room(&self) -> bool {
         lock(&self.open).evict(None)
     }
 
-    pub(super) fn leave(&self, number: u64) {
+    pub fn leave(&self, number: u64) {
         let mut open = lock(&self.open);
         let known = open.all.remove(&number);
         if let Some(owner) = known.and_then(|known| known.owner) {
@@ -144,7 +144,7 @@ impl OpenConnections {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve::http::meter::Times;
+    use crate::meter::Times;
 
     fn meter() -> Arc<Meter> {
         let second = Duration::from_secs(1);

@@ -8,8 +8,9 @@ use http::{HeaderName, HeaderValue};
 use tokio_rustls::rustls::{NamedGroup, SupportedCipherSuite};
 
 use super::{names, options};
-use crate::config::{ConfigError, parse_section};
 use crate::model::setting;
+use crate::model::setting::problem::ConfigError;
+use crate::model::setting::reader::parse_section;
 
 /// A checked web-config file.
 #[derive(Debug)]

@@ -17,18 +17,18 @@ use crate::model::lock::lock;
 
 /// Time limits of the phases.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
+pub struct Times {
     /// The TLS handshake, and the headers of one request.
-    pub(super) header: Duration,
+    pub header: Duration,
     /// One request, from its first byte to the last byte of its response.
-    pub(super) request: Duration,
+    pub request: Duration,
     /// A connection without a request.
-    pub(super) idle: Duration,
+    pub idle: Duration,
 }
 
 /// Phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub enum Phase {
     /// The TLS handshake.
     Handshake,
     /// Waiting for a request.
@@ -45,7 +45,7 @@ pub(super) enum Phase {
 
 /// One connection's phase.
 #[derive(Debug)]
-pub(super) struct Meter {
+pub struct Meter {
     state: Mutex<MeterState>,
     times: Times,
     evicted: Notify,
@@ -64,13 +64,13 @@ struct MeterState {
 }
 
 impl Meter {
-    pub(super) fn new(times: Times) -> Self {
+    pub fn new(times: Times) -> Self {
         let state = MeterState { phase: Phase::Idle, since: Instant::now(), waiting: 0, bytes_begin: true };
         Self { state: Mutex::new(state), times, evicted: Notify::new(), requests: AtomicU64::new(0) }
     }
 
     /// The phase, and when it began.
-    pub(super) fn phase(&self) -> (Phase, Instant) {
+    pub fn phase(&self) -> (Phase, Instant) {
         let state = self.state();
         let phase = match state.phase {
             Phase::Busy(open) if open == state.waiting => Phase::Waiting,
@@ -80,7 +80,7 @@ impl Meter {
     }
 
     /// The deadline of the current phase.
-    pub(super) fn deadline(&self) -> Instant {
+    pub fn deadline(&self) -> Instant {
         let (phase, since) = self.phase();
         since
             + match phase {
@@ -90,27 +90,27 @@ impl Meter {
             }
     }
 
-    pub(super) fn handshake(&self) {
+    pub fn handshake(&self) {
         self.enter(Phase::Handshake);
     }
 
-    pub(super) fn established(&self, http2: bool) {
+    pub fn established(&self, http2: bool) {
         self.state().bytes_begin = !http2;
         self.enter(Phase::Idle);
     }
 
     /// Tells the connection to close, because its slot is needed.
-    pub(super) fn evict(&self) {
+    pub fn evict(&self) {
         self.evicted.notify_one();
     }
 
     /// Returns when the connection is told to close.
-    pub(super) async fn evicted(&self) {
+    pub async fn evicted(&self) {
         self.evicted.notified().await;
     }
 
     /// Begins a request whose headers are complete; it ends when the body of its response is dropped.
-    pub(super) fn request(self: &Arc<Self>) -> Request {
+    pub fn request(self: &Arc<Self>) -> Request {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let mut state = self.state();
         match state.phase {
@@ -124,7 +124,7 @@ impl Meter {
     }
 
     /// Number of requests so far.
-    pub(super) fn requests(&self) -> u64 {
+    pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
@@ -154,7 +154,7 @@ impl Meter {
 
 /// A request that is being answered.
 #[derive(Debug)]
-pub(super) struct Request {
+pub struct Request {
     meter: Arc<Meter>,
     /// Whether it waits for its client to read the response.
     made: bool,
@@ -162,13 +162,13 @@ pub(super) struct Request {
 
 impl Request {
     /// Marks the request as waiting until the result is dropped, so that its connection can be evicted.
-    pub(super) fn waits(&self) -> Waiting<'_> {
+    pub fn waits(&self) -> Waiting<'_> {
         self.meter.state().waiting += 1;
         Waiting(&self.meter)
     }
 
     /// The response is ready, and the request ends when the client reads it.
-    pub(super) fn made(&mut self) {
+    pub fn made(&mut self) {
         if !std::mem::replace(&mut self.made, true) {
             self.meter.state().waiting += 1;
         }
@@ -177,7 +177,7 @@ impl Request {
 
 /// A waiting request; dropping it ends the wait.
 #[derive(Debug)]
-pub(super) struct Waiting<'a>(&'a Meter);
+pub struct Waiting<'a>(&'a Meter);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
@@ -202,13 +202,13 @@ impl Drop for Request {
 
 /// A stream that reports reads and writes to its meter.
 #[derive(Debug)]
-pub(super) struct Metered<S> {
+pub struct Metered<S> {
     stream: S,
     meter: Arc<Meter>,
 }
 
 impl<S> Metered<S> {
-    pub(super) fn new(stream: S, meter: Arc<Meter>) -> Self {
+    pub fn new(stream: S, meter: Arc<Meter>) -> Self {
         Self { stream, meter }
     }
 }

@@ -20,8 +20,8 @@ use tokio::time::Instant;
 use tokio_rustls::rustls::ServerConfig;
 
 use super::auth::{Memory, Users};
-use crate::config::ConfigError;
 use crate::model::lock::lock;
+use crate::model::setting::problem::ConfigError;
 use document::Rate;
 use watched::Files;
 
@@ -55,19 +55,19 @@ pub fn check_web_config(path: &Path) -> Result<(), WebConfigError> {
 
 /// Rules for one request.
 #[derive(Debug)]
-pub(super) struct Rules {
-    pub(super) users: Users,
-    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+pub struct Rules {
+    pub users: Users,
+    pub headers: Vec<(HeaderName, HeaderValue)>,
     /// Whether certificates of clients are verified.
-    pub(super) verifies: bool,
+    pub verifies: bool,
 }
 
 /// How a TLS handshake is made.
 #[derive(Clone, Debug)]
-pub(super) struct Tls {
-    pub(super) config: Arc<ServerConfig>,
+pub struct Tls {
+    pub config: Arc<ServerConfig>,
     /// Whether a certificate that a client presents is verified by a CA that the file names.
-    pub(super) verifies: bool,
+    pub verifies: bool,
 }
 
 #[derive(Debug)]
@@ -80,7 +80,7 @@ struct Loaded {
 
 /// A web-config file in use.
 #[derive(Debug)]
-pub(super) struct WebConfig {
+pub struct WebConfig {
     /// Absent without a web-config file.
     path: Option<PathBuf>,
     tls_on: bool,
@@ -102,7 +102,7 @@ struct Live {
 
 impl WebConfig {
     /// The rules without a web-config file: no TLS, no users, no headers.
-    pub(super) fn none() -> Self {
+    pub fn none() -> Self {
         let memory = Arc::new(Memory::new());
         let rules = Rules {
             users: Users::new(Default::default(), Arc::clone(&memory)),
@@ -114,7 +114,7 @@ impl WebConfig {
     }
 
     /// Reads the file for the first time.
-    pub(super) fn read(path: &Path) -> Result<Self, WebConfigError> {
+    pub fn read(path: &Path) -> Result<Self, WebConfigError> {
         let (mut files, memory) = (Files::default(), Arc::new(Memory::new()));
         let loaded = load(path, &mut files, &memory, None)?;
         Ok(Self::new(Some(path.to_owned()), loaded, files, memory))
@@ -132,23 +132,23 @@ impl WebConfig {
     }
 
     /// Whether connections begin with a TLS handshake.
-    pub(super) fn tls_on(&self) -> bool {
+    pub fn tls_on(&self) -> bool {
         self.tls_on
     }
 
     /// The rules of the current files; an error if they are invalid, which has been logged.
-    pub(super) fn current(&self) -> Result<Arc<Rules>, ()> {
+    pub fn current(&self) -> Result<Arc<Rules>, ()> {
         let live = self.refreshed();
         if live.broken.is_some() { Err(()) } else { Ok(Arc::clone(&live.rules)) }
     }
 
     /// The TLS configuration of the current files, or of the last valid ones.
-    pub(super) fn tls(&self) -> Option<Tls> {
+    pub fn tls(&self) -> Option<Tls> {
         self.refreshed().tls.clone()
     }
 
     /// Counts one request against the rate limit; false if the limit is exceeded.
-    pub(super) fn within_rate(&self) -> bool {
+    pub fn within_rate(&self) -> bool {
         self.bucket.as_ref().is_none_or(Bucket::take)
     }
 
@@ -237,8 +237,8 @@ impl Bucket {
 }
 
 /// Parses the text of a web-config file, for fuzzing.
-#[cfg(any(fuzzing, test))]
-pub(crate) fn fuzz_document(text: &str) {
+#[cfg(any(fuzzing, test, feature = "testing"))]
+pub fn fuzz_document(text: &str) {
     let _ = document::parse(text, Path::new("web.yml"));
 }
 
