@@ -9,10 +9,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+pub use memwarden_exporter::connection::HttpLimit;
+
 use crate::model::attention;
 use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::lock::lock;
-use crate::model::names::named;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, SourceError, Status};
 use crate::model::time::Timestamp;
@@ -49,26 +50,6 @@ crate::metrics! {
     pub RECORDS_LOST: Counter<Count> = "memwarden_records_lost_total" {record}.counting("{record}");
     /// Incidents that were recorded completely.
     pub INCIDENTS: Counter<Count> = "memwarden_incidents_recorded_total" {}.counting("{incident}");
-}
-
-named! {
-    /// Why the HTTP server closed a connection or refused a request.
-    pub enum HttpLimit {
-        /// Too many connections: the one that was idle longest was closed.
-        Connections = "connections",
-        /// Too many requests at once: answered 503.
-        Requests = "requests",
-        /// The headers or the request took too long.
-        Time = "time",
-        /// The headers or the body were too large.
-        Size = "size",
-        /// Too many frames of HTTP/2 for the number of requests.
-        Frames = "frames",
-        /// The TLS handshake failed or took too long.
-        Handshake = "handshake",
-        /// The rate limit of the web-config file, or too many waiting password checks: answered 429.
-        Rate = "rate",
-    }
 }
 
 /// The daemon's own counters and health states.

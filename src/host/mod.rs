@@ -13,7 +13,6 @@ pub mod child;
 pub mod clock;
 pub mod connection;
 pub mod exit_events;
-pub mod frame_limit;
 pub mod fs;
 pub mod http_client;
 pub mod huge_pages;

@@ -53,7 +53,7 @@ pub struct Users {
 
 /// State that is kept when the web-config file changes.
 #[derive(Debug)]
-pub struct Memory {
+pub(crate) struct Memory {
     key: hmac::Key,
     known: Mutex<VecDeque<Vec<u8>>>,
     waiting: Mutex<Waiting>,
@@ -105,7 +105,7 @@ impl Drop for WaitingPlace<'_> {
 }
 
 impl Memory {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())
             .expect("the kernel's random numbers cannot fail once the system has started");
         Self {
@@ -143,7 +143,7 @@ impl Memory {
 }
 
 impl Users {
-    pub fn new(hashes: BTreeMap<String, String>, memory: Arc<Memory>) -> Self {
+    pub(crate) fn new(hashes: BTreeMap<String, String>, memory: Arc<Memory>) -> Self {
         Self { hashes, memory }
     }
 

@@ -1,115 +1,35 @@
-//! Serves one client connection, from the handshake to its end.
+//! Who a client of a connection is: over TCP its address, over the socket of commands its user.
 
-use std::convert::Infallible;
-use std::future::poll_fn;
-use std::net::{IpAddr, Ipv4Addr};
-use std::pin::{Pin, pin};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::task::Poll;
-use std::time::Duration;
 
-use hyper::server::conn::{http1, http2};
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
+use memwarden_exporter::connection::{AdmittedConnection, Shared, plain, serve_tcp};
+pub(super) use memwarden_exporter::connection::{Client, stopped};
 use tokio::sync::watch;
-use tokio::time::timeout;
 
-use super::connections::{Connections, Owner};
+use super::connections::Owner;
 use super::jobs;
 use super::listen::Stream;
-use super::meter::{Meter, Metered, Phase, Times};
 use super::routes::Routes;
-use crate::events::{Events, HttpLimit};
-use crate::host::frame_limit::LimitedFrames;
 use crate::host::peer::peer;
 use crate::model::subordinate::payer;
 
-/// Maximum bytes of the request line and headers of one request. Prometheus sends 400, browsers with cookies 4 KiB.
-const HEADER_BYTES: usize = 16 * 1024;
-/// Maximum number of headers of one request.
-const HEADERS: usize = 64;
-/// Bytes of request bodies that one HTTP/2 connection may send before they are read: the least that the protocol has, as no body is
-/// large (RFC 9113, section 6.9.2).
-const WINDOW: u32 = 65_535;
-/// Maximum number of concurrent requests on one HTTP/2 connection.
-const STREAMS: u32 = 16;
-
-/// The client of a connection.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Client {
-    /// The address of this host that it reached; of loopback for the socket of commands.
-    pub(super) local: IpAddr,
-    /// Its user, by the kernel; absent over TCP.
-    pub(super) uid: Option<u32>,
-    /// Whether it presented a certificate that was verified by a CA that the web-config file names.
-    pub(super) certificate: bool,
-    /// Whose share of connections and of checks of passwords it takes.
-    pub(super) owner: Owner,
-}
-
-/// State that all connections share.
-#[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) times: Times,
-    pub(super) connections: Connections,
-    pub(super) events: Arc<Events>,
-    pub(super) routes: Routes,
-}
-
-/// A slot for one connection, released when dropped.
-#[derive(Debug)]
-pub(super) struct AdmittedConnection {
-    shared: Arc<Shared>,
-    number: u64,
-    meter: Arc<Meter>,
-    owner: Owner,
-}
-
-impl Drop for AdmittedConnection {
-    fn drop(&mut self) {
-        self.shared.connections.leave(self.number);
-    }
-}
-
-impl Shared {
-    /// A slot for a new connection; absent where every connection is serving a request, or its client is not known.
-    pub(super) fn admit(self: &Arc<Self>, stream: &Stream) -> Option<AdmittedConnection> {
-        let owner = match stream {
-            Stream::Local(stream) => match peer(stream).ok()?.uid {
-                uid if jobs::sees_all(uid) => Owner::Root,
-                uid => Owner::User(payer(uid)),
-            },
-            Stream::Tcp(stream) => Owner::Address(stream.peer_addr().ok()?.ip().to_canonical()),
-        };
-        let meter = Arc::new(Meter::new(self.times));
-        let (number, limited) = self.connections.admit(&meter, owner);
-        if limited {
-            self.events.http_limited(HttpLimit::Connections);
-        }
-        Some(AdmittedConnection { shared: Arc::clone(self), number: number?, meter, owner })
-    }
-
-    /// Closes an idle connection, because the process has no file descriptor left for a new one.
-    pub(super) fn make_room(&self) {
-        if self.connections.make_room() {
-            self.events.http_limited(HttpLimit::Connections);
-        }
-    }
-}
-
-/// Returns when the server is to stop.
-pub(super) async fn stopped(shutdown: &mut watch::Receiver<bool>) {
-    // An error means that the sender was dropped, which also stops the server.
-    let _ = shutdown.wait_for(|stop| *stop).await;
+/// Whose share of connections a connection takes; absent where its client is not known.
+pub(super) fn owner(stream: &Stream) -> Option<Owner> {
+    Some(match stream {
+        Stream::Local(stream) => match peer(stream).ok()?.uid {
+            uid if jobs::sees_all(uid) => Owner::Root,
+            uid => Owner::User(payer(uid)),
+        },
+        Stream::Tcp(stream) => Owner::Address(stream.peer_addr().ok()?.ip().to_canonical()),
+    })
 }
 
 /// Serves one connection to its end.
 pub(super) async fn serve(
     stream: Stream,
-    admitted: AdmittedConnection,
-    shared: Arc<Shared>,
+    admitted: AdmittedConnection<Routes>,
+    shared: Arc<Shared<Routes>>,
     shutdown: watch::Receiver<bool>,
 ) {
     match stream {
@@ -120,174 +40,5 @@ pub(super) async fn serve(
             let client = Client { local, uid: Some(peer.uid), certificate: false, owner: admitted.owner };
             plain(stream, client, Arc::clone(&admitted.meter), shared, shutdown).await;
         }
-    }
-}
-
-async fn serve_tcp(
-    stream: TcpStream,
-    admitted: AdmittedConnection,
-    shared: Arc<Shared>,
-    mut shutdown: watch::Receiver<bool>,
-) {
-    // A response is written at once, so Nagle's algorithm would only delay it.
-    let _ = stream.set_nodelay(true);
-    let meter = Arc::clone(&admitted.meter);
-    let Ok(local) = stream.local_addr().map(|address| address.ip()) else { return };
-    if !shared.routes.tls_on() {
-        let client = Client { local, uid: None, certificate: false, owner: admitted.owner };
-        plain(stream, client, meter, shared, shutdown).await;
-        return;
-    }
-    meter.handshake();
-    let handshake = timeout(shared.times.header, shared.routes.handshake(stream));
-    let accepted = tokio::select! {
-        accepted = handshake => accepted,
-        () = meter.evicted() => return,
-        () = stopped(&mut shutdown) => return,
-    };
-    let (stream, certificate) = match accepted {
-        Ok(Ok(accepted)) => accepted,
-        Ok(Err(error)) => {
-            tracing::debug!(error = %error, "A TLS handshake failed.");
-            shared.events.http_limited(HttpLimit::Handshake);
-            return;
-        }
-        Err(_) => {
-            shared.events.http_limited(HttpLimit::Handshake);
-            return;
-        }
-    };
-    let client = Client { local, uid: None, certificate, owner: admitted.owner };
-    if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
-        meter.established(false);
-        plain(stream, client, meter, shared, shutdown).await;
-        return;
-    }
-    meter.established(true);
-    let service = service_fn(|request| {
-        let (shared, answered) = (Arc::clone(&shared), meter.request());
-        async move { Ok::<_, Infallible>(shared.routes.answer(request, answered, client).await) }
-    });
-    let requests = Arc::clone(&meter);
-    let limited = Arc::clone(&shared);
-    let exceeded = move || limited.events.http_limited(HttpLimit::Frames);
-    let stream = LimitedFrames::new(stream, move || requests.requests(), exceeded);
-    let io = TokioIo::new(Metered::new(stream, Arc::clone(&meter)));
-    let connection = http2::Builder::new(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS)
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW)
-        .max_header_list_size(u32::try_from(HEADER_BYTES).unwrap_or(u32::MAX))
-        .serve_connection(io, service);
-    drive(pin!(connection), http2::Connection::graceful_shutdown, &meter, &shared, shutdown).await;
-}
-
-/// HTTP/1.1 over TCP or TLS.
-async fn plain(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send,
-    client: Client,
-    meter: Arc<Meter>,
-    shared: Arc<Shared>,
-    shutdown: watch::Receiver<bool>,
-) {
-    /// Time to read what a client still sends after its response.
-    const LINGER: Duration = Duration::from_millis(500);
-    let service = service_fn(|request| {
-        let (shared, answered) = (Arc::clone(&shared), meter.request());
-        async move { Ok::<_, Infallible>(shared.routes.answer(request, answered, client).await) }
-    });
-    let io = TokioIo::new(Metered::new(stream, Arc::clone(&meter)));
-    let mut connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        // The meter has its own deadline, which also covers the time before the first byte.
-        .header_read_timeout(None)
-        .max_headers(HEADERS)
-        .max_buf_size(HEADER_BYTES)
-        .serve_connection(io, service);
-    let ended =
-        drive(Pin::new(&mut connection), http1::Connection::graceful_shutdown, &meter, &shared, shutdown);
-    if let End::Closing = ended.await {
-        // Closing a socket with unread bytes resets the connection, and the client loses a response that it has not
-        // read yet.
-        let mut stream = connection.into_parts().io.into_inner();
-        tokio::select! {
-            _ = timeout(LINGER, discard(&mut stream)) => {}
-            () = meter.evicted() => {}
-        }
-    }
-}
-
-/// Reads and discards remaining bytes, up to a limit.
-async fn discard(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> std::io::Result<()> {
-    /// Many times the accepted headers and body; a client that sends more is not waiting for a response.
-    const MOST: u64 = 256 * 1024;
-    stream.shutdown().await?;
-    tokio::io::copy(&mut stream.take(MOST), &mut tokio::io::sink()).await.map(|_| ())
-}
-
-/// How a connection ended.
-enum End {
-    /// The last response is sent; the client may still be sending.
-    Closing,
-    /// It was interrupted, or the server stops.
-    Cut,
-}
-
-/// Polls a connection until it ends, misses a deadline, is evicted, or the server stops.
-async fn drive<C: Future<Output = hyper::Result<()>>>(
-    mut connection: Pin<&mut C>,
-    graceful: impl FnOnce(Pin<&mut C>),
-    meter: &Arc<Meter>,
-    shared: &Shared,
-    mut shutdown: watch::Receiver<bool>,
-) -> End {
-    let mut graceful = Some(graceful);
-    let mut alarm = pin!(tokio::time::sleep_until(meter.deadline()));
-    loop {
-        let step = poll_fn(|cx| {
-            if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
-                return Poll::Ready(Some(ended));
-            }
-            // Polling may have moved the deadline in either direction.
-            let deadline = meter.deadline();
-            if alarm.deadline() != deadline {
-                alarm.as_mut().reset(deadline);
-            }
-            alarm.as_mut().poll(cx).map(|()| None)
-        });
-        tokio::select! {
-            biased;
-            ended = step => {
-                match ended {
-                    Some(ended) => {
-                        note(ended, &shared.events);
-                        return if graceful.is_some() { End::Closing } else { End::Cut };
-                    }
-                    // Closing an idle connection does not count as a reached limit.
-                    None if meter.phase().0 == Phase::Idle => {}
-                    None => shared.events.http_limited(HttpLimit::Time),
-                }
-                return End::Cut;
-            }
-            () = meter.evicted() => return End::Cut,
-            () = stopped(&mut shutdown), if graceful.is_some() => {
-                if let Some(graceful) = graceful.take() {
-                    graceful(connection.as_mut());
-                }
-            }
-        }
-    }
-}
-
-/// Counts the requests that hyper could not parse and answered itself.
-fn note(ended: hyper::Result<()>, events: &Events) {
-    let Err(error) = ended else { return };
-    tracing::debug!(error = %error, "A connection ended.");
-    if error.is_parse_too_large() {
-        events.http_limited(HttpLimit::Size);
-        events.http_answered(431);
-    } else if error.is_parse() {
-        events.http_answered(400);
     }
 }

@@ -1,8 +1,7 @@
 //! The HTTP server: routes, limits, TLS and users.
 //!
-//! `connection` serves one client within the deadlines of `meter`, `routes` answers requests. Limits, users and TLS are
-//! those of the crate `memwarden_exporter`. Every wait has a time
-//! limit, so that no client can block another.
+//! `routes` answers requests, `connection` says who asks. Connections, their limits and deadlines, users and TLS are those
+//! of the crate `memwarden_exporter`. Every wait has a time limit, so that no client can block another.
 
 mod acknowledge;
 mod alerts;
@@ -44,8 +43,8 @@ use crate::past_runs::PastRuns;
 use crate::protection::types::alert::ReceiveAlerts;
 use crate::protection::types::incidents::Incidents;
 use crate::protection::types::run_request::ReceiveRunRequests;
-use connection::Shared;
 use listen::Listener;
+use memwarden_exporter::connection::Shared;
 use routes::Routes;
 use web_config::WebConfig;
 
@@ -124,7 +123,7 @@ pub struct Server {
     in_use: Vec<SocketAddr>,
     /// The socket of commands on this node, and its listener if it could be created.
     local: Option<(PathBuf, Option<Bound>)>,
-    shared: Arc<Shared>,
+    shared: Arc<Shared<Routes>>,
     frames: Frames,
 }
 
@@ -173,8 +172,7 @@ impl Server {
         let times =
             meter::Times { header: web.header_timeout, request: web.request_timeout, idle: web.idle_timeout };
         let connections = connections::Connections::new(web.max_connections);
-        let events = Arc::clone(&setup.events);
-        let shared = Shared { times, connections, events, routes: Routes::new(setup, web_config) };
+        let shared = Shared { times, connections, service: Routes::new(setup, web_config) };
         Ok(Self { listeners, in_use, local, shared: Arc::new(shared), frames })
     }
 
@@ -207,7 +205,7 @@ impl Server {
                 // Each frame is noted as it arrives, so that `/-/ready` is correct even if there were no requests for
                 // a long time.
                 let frame = frames.borrow_and_update().clone();
-                shared.routes.note(frame.as_ref()).await;
+                shared.service.note(frame.as_ref()).await;
                 if frames.changed().await.is_err() {
                     std::future::pending::<()>().await;
                 }
@@ -221,7 +219,7 @@ impl Server {
 }
 
 /// Binds an address once it is free, and accepts on it until the shutdown.
-async fn accept_later(address: SocketAddr, shared: Arc<Shared>, mut shutdown: watch::Receiver<bool>) {
+async fn accept_later(address: SocketAddr, shared: Arc<Shared<Routes>>, mut shutdown: watch::Receiver<bool>) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(listen::RETRY_INTERVAL) => {}
@@ -239,7 +237,7 @@ async fn accept_later(address: SocketAddr, shared: Arc<Shared>, mut shutdown: wa
 async fn accept_local(
     path: PathBuf,
     mut bound: Option<Bound>,
-    shared: Arc<Shared>,
+    shared: Arc<Shared<Routes>>,
     mut shutdown: watch::Receiver<bool>,
 ) {
     loop {
@@ -268,7 +266,7 @@ async fn accept_local(
 }
 
 /// Accepts on one socket until the shutdown, then waits for its connections.
-async fn accept(listener: Listener, shared: Arc<Shared>, mut shutdown: watch::Receiver<bool>) {
+async fn accept(listener: Listener, shared: Arc<Shared<Routes>>, mut shutdown: watch::Receiver<bool>) {
     /// Long enough for a descriptor to be released, short enough for a scrape to wait.
     const PAUSE: Duration = Duration::from_millis(50);
     let mut connections = JoinSet::new();
@@ -282,7 +280,7 @@ async fn accept(listener: Listener, shared: Arc<Shared>, mut shutdown: watch::Re
                 Ok(stream) => {
                     // What has ended holds memory until it is joined.
                     while connections.try_join_next().is_some() {}
-                    if let Some(admitted) = shared.admit(&stream) {
+                    if let Some(admitted) = connection::owner(&stream).and_then(|owner| shared.admit(owner)) {
                         connections.spawn(connection::serve(stream, admitted, Arc::clone(&shared), shutdown.clone()));
                     }
                 }

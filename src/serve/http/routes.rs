@@ -13,10 +13,8 @@ use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body as _, Incoming};
-use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
-use tokio_rustls::server::TlsStream;
 
 use super::acknowledge::{self, Acknowledge};
 use super::alerts;
@@ -49,6 +47,7 @@ use crate::serve::page::View;
 use crate::serve::prometheus::negotiate;
 use crate::serve::prometheus::pages::{Form, Pages};
 use crate::serve::{history, page, timeline};
+use memwarden_exporter::connection::Service;
 
 /// Maximum body of a request that needs none; it is read and discarded so that the connection can be reused.
 const BODY: usize = 4 * 1024;
@@ -112,6 +111,40 @@ impl Known {
     }
 }
 
+impl Service for Routes {
+    fn web_config(&self) -> &WebConfig {
+        &self.web_config
+    }
+
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        open: meter::Request,
+        client: Client,
+    ) -> Response<Sent> {
+        let head = request.method() == Method::HEAD;
+        let http2 = request.version() == http::Version::HTTP_2;
+        // Creating a response may take three quarters of the request's time; the rest is for sending it.
+        let answer = match timeout(self.request_timeout * 3 / 4, self.guarded(request, &open, client)).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                self.events.http_limited(HttpLimit::Time);
+                Answer::text(StatusCode::SERVICE_UNAVAILABLE, "The response was not ready in time.").closing()
+            }
+        };
+        self.events.http_answered(answer.code());
+        answer.finish(open, head, http2)
+    }
+
+    fn limited(&self, limit: HttpLimit) {
+        self.events.http_limited(limit);
+    }
+
+    fn answered(&self, status: u16) {
+        self.events.http_answered(status);
+    }
+}
+
 impl Routes {
     pub(super) fn new(setup: Setup, web_config: WebConfig) -> Self {
         Self {
@@ -150,46 +183,10 @@ impl Routes {
     }
 
     /// Whether connections begin with a TLS handshake; set when the server is bound.
-    pub(super) fn tls_on(&self) -> bool {
-        self.web_config.tls_on()
-    }
-
-    /// Performs the TLS handshake with the certificates that are currently on disk. Returns the stream, and whether the
-    /// client presented a certificate that was verified.
-    pub(super) async fn handshake(&self, stream: TcpStream) -> std::io::Result<(TlsStream<TcpStream>, bool)> {
-        let Some(tls) = self.web_config.tls() else {
-            return Err(std::io::Error::other("no certificate was ever loaded"));
-        };
-        let stream = tokio_rustls::TlsAcceptor::from(tls.config).accept(stream).await?;
-        let presented = stream.get_ref().1.peer_certificates().is_some_and(|chain| !chain.is_empty());
-        Ok((stream, tls.verifies && presented))
-    }
-
-    /// The response to one request; never fails.
-    pub(super) async fn answer(
-        &self,
-        request: Request<Incoming>,
-        open: meter::Request,
-        client: Client,
-    ) -> Response<Sent> {
-        let head = request.method() == Method::HEAD;
-        let http2 = request.version() == http::Version::HTTP_2;
-        // Creating a response may take three quarters of the request's time; the rest is for sending it.
-        let answer = match timeout(self.request_timeout * 3 / 4, self.guarded(request, &open, client)).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                self.events.http_limited(HttpLimit::Time);
-                Answer::text(StatusCode::SERVICE_UNAVAILABLE, "The response was not ready in time.").closing()
-            }
-        };
-        self.events.http_answered(answer.code());
-        answer.finish(open, head, http2)
-    }
-
     async fn guarded(&self, request: Request<Incoming>, open: &meter::Request, client: Client) -> Answer {
         let rules = match self.web_config.current() {
             Ok(rules) => rules,
-            Err(()) => {
+            Err(_) => {
                 return Answer::text(
                     StatusCode::INTERNAL_SERVER_ERROR,
                     "The web-config file is invalid; see the log.",

@@ -16,8 +16,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use http::{HeaderName, HeaderValue};
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::server::TlsStream;
 
 use super::auth::{Memory, Users};
 use crate::model::lock::lock;
@@ -38,6 +40,11 @@ pub enum WebConfigError {
     #[error("{}: {what}", .path.display())]
     Unusable { path: PathBuf, what: String },
 }
+
+/// The files are invalid, which has been logged.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the web-config file is invalid; see the log")]
+pub struct Invalid;
 
 impl WebConfigError {
     fn unusable(path: &Path, what: impl Into<String>) -> Self {
@@ -137,14 +144,25 @@ impl WebConfig {
     }
 
     /// The rules of the current files; an error if they are invalid, which has been logged.
-    pub fn current(&self) -> Result<Arc<Rules>, ()> {
+    pub fn current(&self) -> Result<Arc<Rules>, Invalid> {
         let live = self.refreshed();
-        if live.broken.is_some() { Err(()) } else { Ok(Arc::clone(&live.rules)) }
+        if live.broken.is_some() { Err(Invalid) } else { Ok(Arc::clone(&live.rules)) }
     }
 
     /// The TLS configuration of the current files, or of the last valid ones.
     pub fn tls(&self) -> Option<Tls> {
         self.refreshed().tls.clone()
+    }
+
+    /// Performs the TLS handshake with the certificates that are currently on disk. Returns the stream, and whether the
+    /// client presented a certificate that was verified.
+    pub async fn handshake(&self, stream: TcpStream) -> std::io::Result<(TlsStream<TcpStream>, bool)> {
+        let Some(tls) = self.tls() else {
+            return Err(std::io::Error::other("no certificate was ever loaded"));
+        };
+        let stream = tokio_rustls::TlsAcceptor::from(tls.config).accept(stream).await?;
+        let presented = stream.get_ref().1.peer_certificates().is_some_and(|chain| !chain.is_empty());
+        Ok((stream, tls.verifies && presented))
     }
 
     /// Counts one request against the rate limit; false if the limit is exceeded.
