@@ -12,8 +12,3 @@ pub mod options;
 pub mod plan;
 
 use memwarden_model::{self as model, choice, options, words};
-
-/// The path that the modules have in the program.
-mod protection {
-    pub(crate) use crate::{options, policy, types};
-}

@@ -8,8 +8,8 @@ use super::target;
 use super::target::{Selector, Target};
 use crate::model::setting::Settings;
 use crate::model::units::Amount;
-use crate::protection::policy::{ByResource, Limits, Mode, Rung};
-use crate::protection::types::step::ServiceAddress;
+use crate::policy::{ByResource, Limits, Mode, Rung};
+use crate::types::step::ServiceAddress;
 
 /// Maximum number of targets, for which the guard has room.
 pub(super) const MOST_TARGETS: usize = 64;

@@ -10,8 +10,8 @@ use super::signals;
 use super::target::Victims;
 use crate::model::setting::{self, Opt, OptKind, Setting, Value};
 use crate::model::units::Amount;
-use crate::protection::policy::{Mode, Rung, SwapCounts};
-use crate::protection::types::step::{MarkerKind, SignalNumber};
+use crate::policy::{Mode, Rung, SwapCounts};
+use crate::types::step::{MarkerKind, SignalNumber};
 
 /// The section `protection`. Only configured targets are acted on, and only when both the target's mode and this mode
 /// are `enforce`.

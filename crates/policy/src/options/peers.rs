@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::KeyProblem;
-use crate::protection::types::run_request::{self, PeerSource};
+use crate::types::run_request::{self, PeerSource};
 
 crate::options! {
     /// How other nodes are found and asked.

@@ -4,7 +4,7 @@
 //! preset's value.
 
 use crate::model::names::named;
-use crate::protection::types::step::{MarkerKind, SignalNumber};
+use crate::types::step::{MarkerKind, SignalNumber};
 
 named! {
     /// The ranks that must receive the checkpoint signal.

@@ -1,6 +1,6 @@
 //! The names of the signals that can request a checkpoint.
 
-use crate::protection::types::step::SignalNumber;
+use crate::types::step::SignalNumber;
 
 /// Names and numbers (signal(7); the same on x86-64 and aarch64), without the signals that stop, continue or kill.
 const NAMES: &[(&str, u8)] = &[

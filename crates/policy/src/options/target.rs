@@ -13,8 +13,8 @@ use crate::model::label::Label;
 use crate::model::names::named;
 use crate::model::pattern;
 use crate::model::units::{Amount, Bytes};
-use crate::protection::policy::{Limits, Mode, Resource, Rung, Trigger};
-use crate::protection::types::step::{Acknowledgement, Hook, SignalNumber};
+use crate::policy::{Limits, Mode, Resource, Rung, Trigger};
+use crate::types::step::{Acknowledgement, Hook, SignalNumber};
 
 /// The pattern that selects a target's processes, with the wildcards `*` and `?`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::{Plan, PlanInput};
 use crate::model::units::Bytes;
-use crate::protection::policy::{Reason, Resource, State};
-use crate::protection::types::step::{SignalNumber, Work};
+use crate::policy::{Reason, Resource, State};
+use crate::types::step::{SignalNumber, Work};
 
 type Action = fn(&PlanInput<'_>, &mut Plan);
 

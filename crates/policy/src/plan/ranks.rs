@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::victim::{Asked, Family, MOST, ProcessInfo, Roster, above};
 use crate::model::ids::ProcessKey;
-use crate::protection::options::presets::AskedRanks;
+use crate::options::presets::AskedRanks;
 
 /// The ranks that launchers have started or that have reported their number, with their global number where it is known.
 pub type KnownRanks = BTreeMap<ProcessKey, Option<u32>>;
@@ -63,7 +63,7 @@ fn asked(processes: &[ProcessInfo], known: &KnownRanks, who: AskedRanks) -> Vec<
 mod tests {
     use super::*;
     use crate::model::units::Bytes;
-    use crate::protection::options::target::Victims;
+    use crate::options::target::Victims;
 
     /// A launcher (10), two ranks (12, 13) with a worker each (14, 15); those of `gpu` use a GPU.
     fn job(gpu: &[u32]) -> Vec<ProcessInfo> {

@@ -9,9 +9,9 @@ use super::*;
 use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
 use crate::model::units::{Amount, Bytes};
-use crate::protection::options::tests::parse;
-use crate::protection::policy::{Aged, Reading, Resource, State};
-use crate::protection::types::step::Group;
+use crate::options::tests::parse;
+use crate::policy::{Aged, Reading, Resource, State};
+use crate::types::step::Group;
 
 fn target(more: &str) -> Target {
     let text = format!(

@@ -10,8 +10,8 @@ use crate::model::ids::ProcessKey;
 use crate::model::ids::within;
 use crate::model::label::Label;
 use crate::model::units::Bytes;
-use crate::protection::options::target::Victims;
-use crate::protection::types::step::Group;
+use crate::options::target::Victims;
+use crate::types::step::Group;
 
 /// A process that may be signalled for a target.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use crate::model::limited_groups::LimitedGroups;
 use crate::model::node_set::NodeSet;
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Unit as _};
-use crate::protection::types::rung::State;
+use crate::types::rung::State;
 
 /// The job in a slot.
 #[derive(Clone, Debug)]

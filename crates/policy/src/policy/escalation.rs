@@ -18,7 +18,7 @@ use crate::model::checkpoint::CheckpointState;
 use crate::model::limited_groups::LimitedGroups;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
-use crate::protection::types::rung::{Rung, State};
+use crate::types::rung::{Rung, State};
 
 /// The fast rate contains a burst for a second after its end, so that a job that has just loaded its data is not
 /// killed. A burst that continues reaches the hard level first.

@@ -12,7 +12,7 @@ use super::transition::{Mode, Reason};
 use crate::model::outlook::Tte;
 use crate::model::room;
 use crate::model::units::Bytes;
-use crate::protection::types::rung::Rung;
+use crate::types::rung::Rung;
 
 /// Memory that is freed faster than this, in bytes per second, belongs to the victim: a teardown frees over 1 GiB per
 /// second, and a hundredth of that is still above the noise of a host.

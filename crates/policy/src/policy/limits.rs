@@ -6,7 +6,7 @@ use super::observed::{ByResource, Resource};
 use super::transition::Mode;
 use crate::model::names::named;
 use crate::model::units::Amount;
-use crate::protection::types::rung::Rung;
+use crate::types::rung::Rung;
 
 /// Time that the memory of a killed process can take to be free on a host whose GPUs use its memory: more than a minute was
 /// reported of 90 GB on a GB10 (sovgrid.org/blog/fixes-sglang-restart-oom-fix), and each GiB adds a second.

@@ -9,8 +9,8 @@ use crate::model::outlook::Tte;
 use crate::model::room::Room;
 use crate::model::time::Timestamp;
 use crate::model::units::{Amount, Bytes};
-pub use crate::protection::types::reason::Resource;
-use crate::protection::types::rung::Rung;
+pub use crate::types::reason::Resource;
+use crate::types::rung::Rung;
 
 /// A value for each resource, by [`Resource::place`].
 pub type ByResource<T> = [T; Resource::ALL.len()];

@@ -2,8 +2,8 @@
 
 use crate::model::names::named;
 use crate::model::time::Timestamp;
-pub use crate::protection::types::reason::Reason;
-use crate::protection::types::rung::State;
+pub use crate::types::reason::Reason;
+use crate::types::rung::State;
 
 named! {
     /// Whether a policy acts.

@@ -213,8 +213,8 @@ impl<'a> Entry<'a> {
 mod tests {
     use super::*;
     use crate::model::ids::ProcessKey;
-    use crate::protection::types::rung::State;
-    use crate::protection::types::step::{Finished, SignalNumber, TargetId, Ticket, Work};
+    use crate::types::rung::State;
+    use crate::types::step::{Finished, SignalNumber, TargetId, Ticket, Work};
 
     fn check(entry: Entry<'_>, expected: &expect_test::Expect) {
         let [incident, target, mode, config] = ["i-1", "job", "enforce", "ab12"].map(Cow::Borrowed);

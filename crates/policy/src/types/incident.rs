@@ -429,9 +429,9 @@ impl StepRecord {
 mod tests {
     use super::*;
     use crate::model::ids::ProcessKey;
-    use crate::protection::types::audit::Quantity;
-    use crate::protection::types::reason::Resource;
-    use crate::protection::types::step::{Hook, TargetId, Ticket};
+    use crate::types::audit::Quantity;
+    use crate::types::reason::Resource;
+    use crate::types::step::{Hook, TargetId, Ticket};
 
     /// The lines of these entries, of the incident `i` except where they are of another one.
     fn lines() -> Vec<u8> {

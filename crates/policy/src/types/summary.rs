@@ -164,10 +164,10 @@ fn list(parts: &[&str]) -> String {
 mod tests {
     use super::*;
     use crate::model::ids::ProcessKey;
-    use crate::protection::types::audit::{StepEnd, StepResult};
-    use crate::protection::types::reason::Resource;
-    use crate::protection::types::rung::Rung;
-    use crate::protection::types::step::{SignalNumber, Skip, Step, TargetId};
+    use crate::types::audit::{StepEnd, StepResult};
+    use crate::types::reason::Resource;
+    use crate::types::rung::Rung;
+    use crate::types::step::{SignalNumber, Skip, Step, TargetId};
     use expect_test::expect;
 
     fn signal() -> Work {

@@ -7,7 +7,7 @@ use super::*;
 use crate::model::checkpoint::CheckpointState;
 use crate::model::room::Room;
 use crate::model::units::Bytes;
-use crate::protection::policy::Limits;
+use crate::policy::Limits;
 use std::time::Duration;
 
 /// Less memory than the hard level is left below the limit.

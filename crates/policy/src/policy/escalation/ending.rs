@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::Escalation;
 use crate::model::time::Timestamp;
-use crate::protection::policy::condition::{Condition, Truth};
-use crate::protection::policy::gate::Futile;
-use crate::protection::policy::judge::Judged;
-use crate::protection::policy::observed::{Observed, Resource};
-use crate::protection::policy::transition::{Mode, Reason};
-use crate::protection::types::rung::{Rung, State};
+use crate::policy::condition::{Condition, Truth};
+use crate::policy::gate::Futile;
+use crate::policy::judge::Judged;
+use crate::policy::observed::{Observed, Resource};
+use crate::policy::transition::{Mode, Reason};
+use crate::types::rung::{Rung, State};
 
 /// Time within which the victims of SIGTERM are counted after its time limit.
 const COUNTED_WITHIN: Duration = Duration::from_secs(1);

@@ -2,10 +2,10 @@
 
 use super::Escalation;
 use crate::model::time::Timestamp;
-use crate::protection::policy::judge::Judged;
-use crate::protection::policy::observed::Observed;
-use crate::protection::policy::transition::{Reason, Transition};
-use crate::protection::types::rung::{Rung, State};
+use crate::policy::judge::Judged;
+use crate::policy::observed::Observed;
+use crate::policy::transition::{Reason, Transition};
+use crate::types::rung::{Rung, State};
 
 impl Escalation {
     /// Makes the transition to CHECKPOINT that something else than the own readings asks for. Absent where the policy does not allow

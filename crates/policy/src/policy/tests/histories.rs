@@ -11,7 +11,7 @@ use crate::model::outlook::Tte;
 use crate::model::room::Room;
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, real};
-use crate::protection::policy::{
+use crate::policy::{
     Ack, Aged, Board, Escalation, Gate, Levels, Limits, Members, Mode, Observed, Occupied, Reading, Reason,
     Resource, Rung, State, Transition, Trigger,
 };

@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 
 use super::world::{Job, play};
 use super::{GIB, limits, secs};
-use crate::protection::policy::{Limits, Mode, Rung, Trigger};
+use crate::policy::{Limits, Mode, Rung, Trigger};
 
 /// In the unit of the played rates.
 const MIB: f64 = 1_048_576.0;

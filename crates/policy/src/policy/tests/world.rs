@@ -10,7 +10,7 @@ use crate::model::outlook::Tte;
 use crate::model::room::Room;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
-use crate::protection::policy::{
+use crate::policy::{
     Ack, Aged, Board, Escalation, Limits, Members, Mode, Observed, Occupied, Reading, Resource, Rung, State,
 };
 
