@@ -529,7 +529,12 @@ mod tests {
             r#"{"devices": [{"pci": "00000000:3B:00.0", "xids": [{"xid": 31}, {"xid": 31}, {"xid": 999}]}]}"#,
         );
         node.until(|node| node.xids("31") == Some(2.0) && node.xids("999") == Some(1.0));
-        let event = |xid| KernelXid { pci: "0000:3b:00".to_owned(), xid, kernel_us: 0 };
+        let event = |xid| KernelXid {
+            pci: "0000:3b:00".to_owned(),
+            xid,
+            severity: memwarden::model::xid::severity(xid),
+            kernel_us: 0,
+        };
         node.tick(vec![event(31), event(79)]);
         assert_eq!(node.xids("31"), Some(2.0));
         assert_eq!(node.xids("79"), Some(1.0));

@@ -12,6 +12,7 @@ use super::ends::Sender;
 use super::finding::Finding;
 use super::fit::{Answer, RankPredictions};
 use super::frame::Frame;
+use super::health::Health;
 use super::ids::{ProcessKey, WorkloadKey};
 pub use super::kernel_log::{KernelLog, KernelReport, OomScope, OomVictim, RESIDENT_KINDS};
 use super::label::Label;
@@ -467,6 +468,8 @@ pub struct KernelXid {
     /// The PCI address as printed, for example `0000:3b:00`.
     pub pci: String,
     pub xid: u32,
+    /// By the text of the line, or else by the table.
+    pub severity: Health,
     /// When the kernel logged it: microseconds on the kernel log's clock.
     pub kernel_us: u64,
 }

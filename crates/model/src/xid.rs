@@ -67,15 +67,17 @@ pub static KNOWN: &[Meaning] = &[
     xid(92, Warning, "high rate of single-bit ECC errors", "monitor the GPU, test it when the job ends"),
     xid(
         94,
-        Critical,
+        Warning,
         "contained uncorrectable ECC error: only the job that accessed the memory is affected",
-        "drain the node and reset the GPU; restart the job",
+        "restart the job; reset the GPU when no job uses it",
     ),
     xid(95, Critical, "uncontained uncorrectable ECC error: other jobs may be affected", RESET),
-    xid(109, Warning, "context switch timeout", RESET),
+    xid(109, Critical, "context switch timeout", RESET),
+    xid(110, Critical, "security fault", RESET),
     xid(119, Critical, "RPC timeout of the GPU system processor (GSP)", RESET),
     xid(120, Critical, "error of the GPU system processor (GSP)", RESET),
     xid(121, Warning, "corrected error on the link to the CPU (C2C)", "monitor the GPU"),
+    xid(136, Critical, "the training of an NVLink link failed", RESET),
     xid(140, Critical, "unrecovered uncorrectable ECC error in the GPU's engines", RETURN),
     xid(143, Critical, "GPU initialization error", RETURN),
     xid(144, Warning, "NVLink 5: an error in the SAW block", LINK),
@@ -91,6 +93,9 @@ pub static KNOWN: &[Meaning] = &[
         "the recovery action that the driver requests has changed",
         "check the recovery action in nvidia-smi -q",
     ),
+    xid(155, Critical, "NVLink error that software defines", RESET),
+    xid(156, Critical, "a resource of the GPU was retired", RESET),
+    xid(158, Critical, "fatal timeout of the GPU", RESET),
 ];
 
 /// The meaning of an XID according to the table.
@@ -101,6 +106,26 @@ pub fn meaning(xid: u32) -> &'static str {
 /// The severity of an XID according to the table.
 pub fn severity(xid: u32) -> Health {
     KNOWN.iter().find(|known| known.xid == xid).map_or(Health::Unknown, |known| known.severity)
+}
+
+/// The severity of an XID by its line of the kernel log, from the text that follows the number: of NVLink 5 whether it is fatal, of a
+/// changed recovery action which one.
+pub fn severity_of_line(xid: u32, text: &str) -> Health {
+    let told = match xid {
+        144..=150 => text.split([' ', ',', ':']).find_map(|word| match word {
+            "Fatal" => Some(Critical),
+            "Nonfatal" => Some(Warning),
+            _ => None,
+        }),
+        154 => text.rsplit_once(" to 0x").and_then(|(_, action)| match action.split(' ').next()? {
+            "0" => Some(Info),
+            "1" | "2" => Some(Critical),
+            "3" | "4" => Some(Warning),
+            _ => None,
+        }),
+        _ => None,
+    };
+    told.unwrap_or_else(|| severity(xid))
 }
 
 #[cfg(test)]
@@ -115,6 +140,15 @@ mod tests {
         assert_eq!(severity(7), Health::Unknown);
         assert_eq!(meaning(79), "the GPU fell off the bus");
         assert_eq!(meaning(7), "not in memwarden's table");
+        let changed =
+            |to| severity_of_line(154, &format!(", GPU recovery action changed from 0x0 (None) to {to}"));
+        let severities =
+            ["0x1 (GPU Reset Required)", "0x2 (Node Reboot Required)", "0x3 (Drain P2P)", "0x0 (None)", "?"];
+        assert_eq!(severities.map(changed), [Critical, Critical, Warning, Info, Warning]);
+        let link =
+            |word| severity_of_line(149, &format!(", NETIR_LINK_EVT {word} XC0 i0 Link 08 (0x001 0x00)"));
+        assert_eq!(["Fatal", "Nonfatal", ""].map(link), [Critical, Warning, Warning]);
+        assert_eq!(severity_of_line(31, ", pid=1, name=Fatal"), Info);
         assert!([144, 145, 146, 147, 148, 149, 150, 154].iter().all(|xid| severity(*xid) == Health::Warning));
     }
 }

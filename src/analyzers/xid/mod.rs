@@ -67,11 +67,9 @@ impl Analyzer for Xids {
         let unix = now.unix().as_secs_f64();
         self.forget_reset(view, &mut out.unacknowledged);
         for point in view.points(&XID_ERRORS) {
-            let [gpu, uuid, xid, _] = &*point.labels else { continue };
-            let Some(xid) = xid.as_str().parse().ok().filter(|xid| xid::severity(*xid) == Health::Critical)
-            else {
-                continue;
-            };
+            let [gpu, uuid, xid, severity] = &*point.labels else { continue };
+            let is_critical = Health::of_word(severity.as_str()) == Health::Critical;
+            let Some(xid) = xid.as_str().parse().ok().filter(|_| is_critical) else { continue };
             self.identify(gpu, uuid);
             let index = if uuid.is_empty() { gpu.clone() } else { Label::default() };
             let seen = self.seen.insert((index, uuid.clone(), xid), point.value).unwrap_or(0.0);

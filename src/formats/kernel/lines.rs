@@ -5,8 +5,10 @@
 //! where the kernel writes it.
 
 use crate::model::facts::OomScope;
+use crate::model::health::Health;
 use crate::model::names::named;
 use crate::model::units::Bytes;
+use crate::model::xid;
 
 /// What a line says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +44,7 @@ pub enum Line<'a> {
         /// The PCI address without its function.
         pci: &'a str,
         xid: u32,
+        severity: Health,
     },
     /// A process was sent SIGBUS or SIGKILL because memory that it used has failed.
     MemoryError {
@@ -298,8 +301,9 @@ fn xid(message: &str) -> Option<Line<'_>> {
     // Domain, bus, device.
     let is_address = pci.split(':').count() == 3 && pci.split(':').all(hexadecimal);
     let digits = rest.len() - rest.trim_start_matches(|digit: char| digit.is_ascii_digit()).len();
-    let xid = rest[..digits].parse().ok()?;
-    (is_address && pci.len() <= LONGEST).then_some(Line::Xid { pci, xid })
+    let number = rest[..digits].parse().ok()?;
+    let severity = xid::severity_of_line(number, &rest[digits..]);
+    (is_address && pci.len() <= LONGEST).then_some(Line::Xid { pci, xid: number, severity })
 }
 
 /// Lines that name a process, or its cgroup, to which something happened that no exit status tells.

@@ -7,6 +7,7 @@
 use super::lines::{Choice, Line, Victim, Warning, line};
 use super::record::Record;
 use crate::model::facts::OomScope;
+use crate::model::health::Health;
 use crate::model::units::Bytes;
 
 /// What the kernel log tells.
@@ -18,6 +19,7 @@ pub enum Event {
     Xid {
         pci: String,
         xid: u32,
+        severity: Health,
     },
     /// A process used memory of the host that has failed.
     MemoryError {
@@ -179,7 +181,9 @@ impl Reports {
                 self.fragment.clear();
                 report.kill(is_in_cgroup, victim).map(Event::Kill)
             }
-            Line::Xid { pci, xid } => Some(Event::Xid { pci: pci.to_ascii_lowercase(), xid }),
+            Line::Xid { pci, xid, severity } => {
+                Some(Event::Xid { pci: pci.to_ascii_lowercase(), xid, severity })
+            }
             Line::MemoryError { pid } => Some(Event::MemoryError { pid }),
             Line::HugePages { pid } => Some(Event::HugePages { pid }),
             Line::ForkRejected { cgroup: "" } => None,

@@ -73,9 +73,9 @@ fn worker(world: &World, now: Timestamp, out: &mut Batch) {
 }
 
 fn meanings(world: &World, out: &mut Batch) {
-    let placed = world.gpus.iter().flat_map(|gpu| gpu.xids.counts()).filter(|(_, events)| *events > 0);
-    let unplaced = world.unplaced.counts().map(|(_, number, events)| (number, events));
-    let seen: BTreeSet<u32> = placed.chain(unplaced).map(|(number, _)| number).collect();
+    let placed = world.gpus.iter().flat_map(|gpu| gpu.xids.counts()).filter(|(.., events)| *events > 0);
+    let unplaced = world.unplaced.counts().map(|(_, number, severity, events)| (number, severity, events));
+    let seen: BTreeSet<u32> = placed.chain(unplaced).map(|(number, ..)| number).collect();
     for number in seen {
         let severity = xid::severity(number).label().into();
         out.put(&m::XID_MEANING, &[number.into(), severity, xid::meaning(number).into()], Flag(true));
@@ -83,8 +83,8 @@ fn meanings(world: &World, out: &mut Batch) {
 }
 
 fn unplaced(world: &World, out: &mut Batch) {
-    for (pci, number, events) in world.unplaced.counts() {
-        let severity = xid::severity(number).label().into();
+    for (pci, number, severity, events) in world.unplaced.counts() {
+        let severity = severity.label().into();
         out.put(&m::UNPLACED_XIDS, &[pci.as_str().into(), number.into(), severity], Count(events));
     }
     let others = Some(world.unplaced.others()).filter(|others| *others > 0);
@@ -122,8 +122,8 @@ fn put_gpu(gpu: &Gpu, condition: Condition, now: Timestamp, interval: Duration, 
     }
     let age = gpu.age(now);
     out.put(&m::SAMPLE_AGE, &gpu.labels, age.into());
-    for (number, events) in gpu.xids.counts() {
-        let severity = xid::severity(number).label().into();
+    for (number, severity, events) in gpu.xids.counts() {
+        let severity = severity.label().into();
         let labels = [index.clone(), uuid.clone(), number.into(), severity];
         out.put(&m::XID_ERRORS, &labels, Count(events));
     }

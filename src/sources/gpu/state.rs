@@ -14,6 +14,7 @@ use crate::model::facts::KernelXid;
 use crate::model::label::Label;
 use crate::model::names::named;
 use crate::model::time::Timestamp;
+use crate::model::xid;
 
 /// A GPU's sample is stale after this many intervals.
 const STALE: u32 = 5;
@@ -209,9 +210,10 @@ impl World {
             Line::Trouble(Trouble { gpu, refusal }) => {
                 self.gpu(gpu).map(|gpu| gpu.trouble = Some((at, refusal))).is_some()
             }
-            Line::Xid(Xid { gpu, xid }) => {
-                self.gpu(gpu).map(|gpu| gpu.xids.record(at, XidSource::Nvml, xid)).is_some()
-            }
+            Line::Xid(Xid { gpu, xid }) => self
+                .gpu(gpu)
+                .map(|gpu| gpu.xids.record(at, XidSource::Nvml, xid, xid::severity(xid)))
+                .is_some(),
         };
         self.bad_lines += u64::from(!accepted);
     }
@@ -237,7 +239,7 @@ impl World {
             let is_it = |gpu: &&mut Gpu| address.is_some() && pci(&gpu.identity.pci) == address;
             // After a GPU was removed, its slot may hold another one.
             match self.gpus.iter_mut().filter(is_it).max_by_key(|gpu| gpu.placement != Placement::None) {
-                Some(gpu) => gpu.xids.record(at, XidSource::Kernel, event.xid),
+                Some(gpu) => gpu.xids.record(at, XidSource::Kernel, event.xid, event.severity),
                 None => self.unplaced.record(event),
             }
         }
@@ -403,8 +405,10 @@ impl World {
         gpu.placement = Placement::Reported;
         gpu.since = at;
         gpu.trouble = None;
-        for (xid, events) in pci(&gpu.identity.pci).map(|own| self.unplaced.place(own)).unwrap_or_default() {
-            gpu.xids.add(xid, events);
+        for (xid, severity, events) in
+            pci(&gpu.identity.pci).map(|own| self.unplaced.place(own)).unwrap_or_default()
+        {
+            gpu.xids.add(xid, severity, events);
         }
         self.place_nameless(at);
         true

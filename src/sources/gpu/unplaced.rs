@@ -9,7 +9,6 @@ use super::unlisted;
 use super::xid::{Address, pci};
 use crate::model::facts::KernelXid;
 use crate::model::health::Health;
-use crate::model::xid;
 
 /// Most pairs of address and XID; addresses come from outside, so events beyond it are counted without them.
 const MOST: usize = 256;
@@ -17,39 +16,41 @@ const MOST: usize = 256;
 /// XID counts by PCI address.
 #[derive(Debug, Default)]
 pub struct Unplaced {
-    counts: BTreeMap<(Address, u32), u64>,
+    counts: BTreeMap<(Address, u32, Health), u64>,
     others: u64,
 }
 
 impl Unplaced {
     pub fn record(&mut self, event: &KernelXid) {
         let full = self.counts.len() >= MOST;
-        match pci(&event.pci).map(|address| (address, event.xid)) {
+        match pci(&event.pci).map(|address| (address, event.xid, event.severity)) {
             Some(key) if !full || self.counts.contains_key(&key) => *self.counts.entry(key).or_default() += 1,
             _ => self.others += 1,
         }
     }
 
-    /// Removes and returns the counts of an address: each XID and its number of events.
-    pub fn place(&mut self, address: Address) -> Vec<(u32, u64)> {
+    /// Removes and returns the counts of an address: each XID, its severity and its number of events.
+    pub fn place(&mut self, address: Address) -> Vec<(u32, Health, u64)> {
         let placed: Vec<_> = self
             .counts
-            .range((address, 0)..=(address, u32::MAX))
-            .map(|((_, xid), events)| (*xid, *events))
+            .range((address, 0, Health::Ok)..=(address, u32::MAX, Health::Critical))
+            .map(|((_, xid, severity), events)| (*xid, *severity, *events))
             .collect();
-        self.counts.retain(|(of, _), _| *of != address);
+        self.counts.retain(|(of, ..), _| *of != address);
         placed
     }
 
-    /// The remaining counts: address, XID and number of events.
-    pub fn counts(&self) -> impl Iterator<Item = (String, u32, u64)> {
-        self.counts.iter().map(|((address, xid), events)| (unlisted::name(*address), *xid, *events))
+    /// The remaining counts: address, XID, severity and number of events.
+    pub fn counts(&self) -> impl Iterator<Item = (String, u32, Health, u64)> {
+        self.counts
+            .iter()
+            .map(|((address, xid, severity), events)| (unlisted::name(*address), *xid, *severity, *events))
     }
 
     /// The addresses of GPUs with an XID that is critical.
     pub fn critical(&self) -> impl Iterator<Item = Address> {
-        let critical = self.counts.keys().filter(|(_, xid)| xid::severity(*xid) == Health::Critical);
-        critical.map(|(address, _)| *address)
+        let critical = self.counts.keys().filter(|(.., severity)| *severity == Health::Critical);
+        critical.map(|(address, ..)| *address)
     }
 
     /// Events that were counted without their address.
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     fn event(pci: &str, xid: u32) -> KernelXid {
-        KernelXid { pci: pci.to_owned(), xid, kernel_us: 0 }
+        KernelXid { pci: pci.to_owned(), xid, severity: Health::Ok, kernel_us: 0 }
     }
 
     #[test]
@@ -72,9 +73,9 @@ mod tests {
         for (pci, xid) in [("0000:3b:00", 79), ("0000:3b:00", 79), ("0000:5e:00", 119), ("0000:3b:00", 0)] {
             unplaced.record(&event(pci, xid));
         }
-        assert_eq!(unplaced.place((0, 0x3b, 0)), [(0, 1), (79, 2)]);
+        assert_eq!(unplaced.place((0, 0x3b, 0)), [(0, Health::Ok, 1), (79, Health::Ok, 2)]);
         assert_eq!(unplaced.place((0, 0x3b, 0)), []);
-        assert_eq!(unplaced.counts().collect::<Vec<_>>(), [("0000:5e:00".to_owned(), 119, 1)]);
+        assert_eq!(unplaced.counts().collect::<Vec<_>>(), [("0000:5e:00".to_owned(), 119, Health::Ok, 1)]);
     }
 
     #[test]

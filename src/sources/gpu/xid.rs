@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use crate::model::health::Health;
 use crate::model::time::Timestamp;
-use crate::model::xid::KNOWN;
+use crate::model::xid::{self, KNOWN};
 
 /// The source that reported an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,39 +29,43 @@ const MOST_UNPAIRED: usize = 256;
 
 #[derive(Debug)]
 pub struct Xids {
-    counts: BTreeMap<u32, u64>,
+    counts: BTreeMap<(u32, Health), u64>,
     newest: Option<u32>,
     unpaired: VecDeque<(Timestamp, XidSource, u32)>,
 }
 
 impl Default for Xids {
     fn default() -> Self {
-        let counts = KNOWN.iter().map(|known| (known.xid, 0)).collect();
+        let counts = KNOWN.iter().map(|known| ((known.xid, known.severity), 0)).collect();
         Self { counts, newest: None, unpaired: VecDeque::new() }
     }
 }
 
 impl Xids {
-    /// Counts one event, unless the other source reported it within the last five seconds.
-    pub fn record(&mut self, at: Timestamp, source: XidSource, xid: u32) {
+    /// Counts one event, unless the other source reported it within the last five seconds, and with the same severity: only the kernel
+    /// log tells another one than the table.
+    pub fn record(&mut self, at: Timestamp, source: XidSource, xid: u32, severity: Health) {
         self.unpaired.retain(|(reported, ..)| at.since(*reported) <= SAME);
         let other = self.unpaired.iter().position(|(_, by, what)| *by != source && *what == xid);
         if let Some(place) = other {
             self.unpaired.remove(place);
+            if severity != xid::severity(xid) {
+                self.add(xid, severity, 1);
+            }
             return;
         }
         if self.unpaired.len() == MOST_UNPAIRED {
             self.unpaired.pop_front();
         }
         self.unpaired.push_back((at, source, xid));
-        self.add(xid, 1);
+        self.add(xid, severity, 1);
     }
 
     /// Adds events that only one source can report.
-    pub fn add(&mut self, xid: u32, events: u64) {
+    pub fn add(&mut self, xid: u32, severity: Health, events: u64) {
         self.newest = Some(xid);
-        if self.counts.contains_key(&xid) || self.counts.len() < KNOWN.len() + MOST_UNKNOWN {
-            let count = self.counts.entry(xid).or_default();
+        if self.counts.contains_key(&(xid, severity)) || self.counts.len() < KNOWN.len() + MOST_UNKNOWN {
+            let count = self.counts.entry((xid, severity)).or_default();
             *count = count.saturating_add(events);
         }
     }
@@ -70,9 +75,9 @@ impl Xids {
         self.newest
     }
 
-    /// Every XID with the number of its events.
-    pub fn counts(&self) -> impl Iterator<Item = (u32, u64)> {
-        self.counts.iter().map(|(xid, count)| (*xid, *count))
+    /// Every XID with its severity and the number of its events.
+    pub fn counts(&self) -> impl Iterator<Item = (u32, Health, u64)> {
+        self.counts.iter().map(|((xid, severity), count)| (*xid, *severity, *count))
     }
 }
 
@@ -99,9 +104,9 @@ mod tests {
         let mut xids = Xids::default();
         for (tenths, source) in story {
             let at = Timestamp::from_secs(0).plus(Duration::from_millis(tenths * 100));
-            xids.record(at, if *source == 'n' { XidSource::Nvml } else { XidSource::Kernel }, 31);
+            xids.record(at, if *source == 'n' { XidSource::Nvml } else { XidSource::Kernel }, 31, Health::Ok);
         }
-        assert_eq!(xids.counts().find(|(xid, _)| *xid == 31), Some((31, events)), "{story:?}");
+        assert_eq!(xids.counts().find(|(xid, ..)| *xid == 31), Some((31, Health::Ok, events)), "{story:?}");
     }
 
     #[test]
@@ -118,11 +123,23 @@ mod tests {
         let events =
             [(XidSource::Nvml, 31), (XidSource::Nvml, 79), (XidSource::Kernel, 31), (XidSource::Kernel, 79)];
         for (source, xid) in events {
-            xids.record(Timestamp::from_secs(1), source, xid);
+            xids.record(Timestamp::from_secs(1), source, xid, xid::severity(xid));
         }
         assert_eq!(xids.newest(), Some(79));
-        xids.record(Timestamp::from_secs(2), XidSource::Kernel, 48);
+        xids.record(Timestamp::from_secs(2), XidSource::Kernel, 48, Health::Critical);
         assert_eq!(xids.newest(), Some(48));
+    }
+
+    #[test]
+    fn a_severity_that_only_the_kernel_log_tells_is_counted_in_either_order() {
+        for order in [[0, 1], [1, 0]] {
+            let mut xids = Xids::default();
+            let reports = [(XidSource::Nvml, Health::Warning), (XidSource::Kernel, Health::Critical)];
+            for (source, severity) in order.map(|place| reports[place]) {
+                xids.record(Timestamp::from_secs(1), source, 149, severity);
+            }
+            assert!(xids.counts().any(|counted| counted == (149, Health::Critical, 1)), "{order:?}");
+        }
     }
 
     #[test]
@@ -142,7 +159,7 @@ mod tests {
     fn numbers_from_outside_are_bounded() {
         let mut xids = Xids::default();
         for xid in 1_000..2_000 {
-            xids.record(Timestamp::from_secs(1), XidSource::Nvml, xid);
+            xids.record(Timestamp::from_secs(1), XidSource::Nvml, xid, Health::Unknown);
         }
         assert_eq!(xids.counts().count(), KNOWN.len() + MOST_UNKNOWN);
         assert_eq!(xids.unpaired.len(), MOST_UNPAIRED);

@@ -118,8 +118,8 @@ impl Kmsg {
                     counters.last = Some((at, victim.clone()));
                     facts.oom_victims.push(victim);
                 }
-                Some(Event::Xid { pci, xid }) => {
-                    facts.kernel_xids.push(KernelXid { pci, xid, kernel_us: record.kernel_us });
+                Some(Event::Xid { pci, xid, severity }) => {
+                    facts.kernel_xids.push(KernelXid { pci, xid, severity, kernel_us: record.kernel_us });
                 }
                 Some(Event::MemoryError { pid }) => {
                     facts.kernel_reports.extend(key(pid).map(KernelReport::MemoryError));
@@ -436,7 +436,12 @@ mod tests {
         let line = "4,9,123456,-,caller=T9;NVRM: Xid (PCI:0000:3B:00.0): 79, pid=1234, GPU has fallen off the bus.\n";
         root.write("kmsg", line);
         source.sample(Timestamp::from_secs(2), &mut batch).unwrap();
-        let expected = KernelXid { pci: "0000:3b:00".to_owned(), xid: 79, kernel_us: 123_456 };
+        let expected = KernelXid {
+            pci: "0000:3b:00".to_owned(),
+            xid: 79,
+            severity: crate::model::xid::severity(79),
+            kernel_us: 123_456,
+        };
         assert_eq!(batch.facts.kernel_xids, [expected]);
     }
 

@@ -52,7 +52,10 @@ fn shown(event: &Event) -> String {
             add("limit", path(&kill.limit_cgroup));
             text
         }
-        Event::Xid { pci, xid } => format!("xid {pci} {xid}"),
+        Event::Xid { pci, xid, severity } if *severity != crate::model::xid::severity(*xid) => {
+            format!("xid {pci} {xid} {}", severity.label())
+        }
+        Event::Xid { pci, xid, .. } => format!("xid {pci} {xid}"),
         Event::MemoryError { pid } => format!("memory_error {pid}"),
         Event::HugePages { pid } => format!("huge_pages {pid}"),
         Event::ForkRejected { cgroup } => format!("fork_rejected {cgroup}"),

@@ -21,7 +21,12 @@ fn a_gpu_that_the_driver_does_not_list_is_lost() {
     );
     take(&mut world, 1, Line::Device(Box::new(listed)));
     take(&mut world, 1, sample(&[(Field::Power, 1_000)], None));
-    let xid = |pci: &str, xid| crate::model::facts::KernelXid { pci: pci.into(), xid, kernel_us: 0 };
+    let xid = |pci: &str, xid| crate::model::facts::KernelXid {
+        pci: pci.into(),
+        xid,
+        severity: crate::model::xid::severity(xid),
+        kernel_us: 0,
+    };
     world.take_kernel(Timestamp::from_secs(1), &[xid("0000:3b:00", 79), xid("0000:4b:00", 13)]);
     statuses(
         &world,

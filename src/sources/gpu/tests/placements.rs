@@ -4,6 +4,7 @@ use expect_test::expect;
 
 use super::*;
 use crate::model::facts::KernelXid;
+use crate::model::health::Health;
 use crate::sources::gpu::protocol::{MOST_GPUS, Xid};
 use crate::sources::gpu::state::Gpu;
 
@@ -110,7 +111,7 @@ fn a_gpu_that_changes_its_index_keeps_its_state() {
         .gpus
         .iter()
         .map(|gpu| {
-            (gpu.labels.clone().map(|label| label.to_string()), gpu.xids.counts().map(|x| x.1).sum::<u64>())
+            (gpu.labels.clone().map(|label| label.to_string()), gpu.xids.counts().map(|x| x.2).sum::<u64>())
         })
         .collect();
     known.sort();
@@ -122,7 +123,12 @@ fn a_gpu_that_changes_its_index_keeps_its_state() {
 fn xids_of_the_kernel_log_are_kept_before_the_first_gpu() {
     let mut world = World::default();
     let at = Timestamp::from_secs(0);
-    let event = |pci: &str, xid| KernelXid { pci: pci.to_owned(), xid, kernel_us: 0 };
+    let event = |pci: &str, xid| KernelXid {
+        pci: pci.to_owned(),
+        xid,
+        severity: crate::model::xid::severity(xid),
+        kernel_us: 0,
+    };
     world.take_kernel(at, &[event("0000:3b:00", 79), event("0000:3b:00", 79), event("?", 79)]);
     check(
         &world,
@@ -149,7 +155,7 @@ fn xids_of_the_kernel_log_are_kept_before_the_first_gpu() {
     world.take(generation, at, Line::State(State { status: Status::Ok, gpus: 1, ..State::default() }));
     let (uuid, pci) = ("GPU-a".to_owned(), "00000000:3B:00.0".to_owned());
     world.take(generation, at, Line::Device(Box::new(Identity { uuid, pci, ..Identity::default() })));
-    assert_eq!(world.gpus[0].xids.counts().find(|xid| xid.0 == 79), Some((79, 2)));
+    assert_eq!(world.gpus[0].xids.counts().find(|xid| xid.0 == 79), Some((79, Health::Critical, 2)));
     assert_eq!(world.unplaced.counts().count(), 1);
 }
 
