@@ -10,6 +10,7 @@ pub mod ends;
 pub mod exhaustion;
 pub mod fit;
 pub mod fragmentation;
+pub mod hardware;
 mod identities;
 pub mod idle;
 pub mod imbalance;
@@ -41,6 +42,7 @@ pub static REGISTRY: &[&Registration] = &[
     &shm::REGISTRATION,
     &visibility::REGISTRATION,
     &xid::REGISTRATION,
+    &hardware::REGISTRATION,
     &fit::REGISTRATION,
     &ends::REGISTRATION,
 ];

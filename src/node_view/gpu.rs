@@ -114,6 +114,24 @@ pub struct Mig {
     pub used: Option<f64>,
     /// All memory.
     pub total: Option<f64>,
+    /// The UUID of the instance.
+    pub uuid: String,
+    /// What is predicted of the memory of the GPU instance; absent for further compute instances in it.
+    pub forecast: Option<Forecast>,
+}
+
+impl Mig {
+    /// What the analyzers call its memory.
+    pub(super) fn subject(&self, gpu: &Gpu) -> Subject {
+        let number = self.instance.split('/').next().unwrap_or_default();
+        Subject::gpu_instance(&gpu.index.as_str().into(), &self.uuid.as_str().into(), &number.into())
+    }
+
+    /// The time left as text, after a comma; empty where none is predicted.
+    pub(super) fn time_left(&self) -> String {
+        let left = self.forecast.as_ref().and_then(forecast::time_left);
+        left.map_or_else(String::new, |left| format!(", time left: {left}"))
+    }
 }
 
 impl Gpu {
@@ -158,6 +176,7 @@ impl Gpu {
 }
 
 type Field = fn(&mut Gpu) -> &mut Option<f64>;
+type MigField = fn(&mut Mig) -> &mut Option<f64>;
 
 fn figures() -> [(&'static Desc, Field); 10] {
     [
@@ -234,15 +253,20 @@ pub(super) fn gpus(
     }
     let instance =
         |row: &MetricRow<'_>| format!("{}/{}", row.label("gpu_instance"), row.label("compute_instance"));
-    for row in lookup.rows(&gpu::MIG_TOTAL.desc) {
-        let instance = instance(&row);
-        entry(&mut all, &row).mig.push(Mig { instance, used: None, total: Some(row.value()) });
+    for row in lookup.current(&gpu::MIG_INFO.desc) {
+        let (instance, uuid) = (instance(&row), row.label("uuid").to_owned());
+        if let Some(parent) = all.values_mut().find(|own| own.uuid == row.label("parent")) {
+            parent.mig.push(Mig { instance, uuid, ..Mig::default() });
+        }
     }
-    for row in lookup.rows(&gpu::MIG_USED.desc) {
-        let instance = instance(&row);
-        let own = entry(&mut all, &row);
-        if let Some(mig) = own.mig.iter_mut().find(|mig| mig.instance == instance) {
-            mig.used = Some(row.value());
+    let memory: [(_, MigField); 2] =
+        [(&gpu::MIG_TOTAL.desc, |own| &mut own.total), (&gpu::MIG_USED.desc, |own| &mut own.used)];
+    for (desc, field) in memory {
+        for row in lookup.rows(desc) {
+            let is_it = |mig: &&mut Mig| mig.uuid == row.label("uuid") && mig.instance == instance(&row);
+            if let Some(mig) = all.values_mut().flat_map(|own| &mut own.mig).find(is_it) {
+                *field(mig) = Some(row.value());
+            }
         }
     }
     let mut gpus: Vec<Gpu> = all.into_values().collect();
@@ -271,6 +295,11 @@ pub(super) fn gpus(
             ("ok", Some(forecast)) => forecast.health(),
             _ => Health::Unknown,
         };
+        let predicted: Vec<_> = own.mig.iter().map(|mig| forecasts.forecast(&mig.subject(own))).collect();
+        for (mig, predicted) in own.mig.iter_mut().zip(predicted) {
+            own.health = predicted.as_ref().map_or(own.health, |forecast| own.health.max(forecast.health()));
+            mig.forecast = predicted;
+        }
     }
     gpus
 }

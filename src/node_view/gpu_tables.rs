@@ -170,7 +170,8 @@ impl Gpu {
             .text("PCI address", &self.pci);
         for mig in &self.mig {
             let shown = |value| format::shown(value, format::bytes);
-            let text = format!("{}: {} of {}", mig.instance, shown(mig.used), shown(mig.total));
+            let (used, total, left) = (shown(mig.used), shown(mig.total), mig.time_left());
+            let text = format!("{}: {used} of {total}{left}", mig.instance);
             facts = facts.text("MIG instance", text);
         }
         let mut items = vec![Item::Facts(facts)];

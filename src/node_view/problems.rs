@@ -22,6 +22,9 @@ const MEMORY: &str = "memory";
 /// The analyzer of XIDs that need an operator.
 const XID: &str = "xid";
 
+/// The analyzer of faults of GPUs.
+const HARDWARE: &str = "hardware";
+
 /// The analyzer that states what is not measured.
 pub(super) const VISIBILITY: &str = "visibility";
 
@@ -33,6 +36,7 @@ pub(super) fn problems(view: &NodeView, frame: &Frame, forecasts: &Forecasts<'_>
     let source = Source { view, frame, forecasts, now: view.unix_seconds };
     let mut all = Vec::new();
     all.extend(view.gpus.iter().filter_map(|gpu| source.gpu(gpu)));
+    all.extend(view.gpus.iter().flat_map(|gpu| source.gpu_instances(gpu)));
     all.extend(view.workloads.iter().filter_map(|workload| source.workload(workload)));
     all.extend(view.workloads.iter().filter_map(|workload| workload.stalled(view.unix_seconds)));
     all.extend(source.findings());
@@ -120,6 +124,32 @@ impl Source<'_> {
         problem.advice = advice(worst, leak);
         problem.since = problem.since.or_else(|| worst.map(|(_, forecast)| forecast.since_unix_seconds));
         Some(problem)
+    }
+
+    /// The MIG instances of a GPU that run out, or are full.
+    fn gpu_instances(&self, gpu: &Gpu) -> impl Iterator<Item = Problem> {
+        gpu.mig.iter().filter_map(move |mig| {
+            let id = ProblemId::new(MEMORY, mig.subject(gpu));
+            let (known, forecast) = self.forecasts.worst(|subject| *subject == id.subject)?;
+            if forecast.health() < Health::Warning && forecast.rule != Rule::FullWithoutGrowth {
+                return None;
+            }
+            let share = format::share(Some(forecast.used_bytes), Some(forecast.limit_bytes));
+            let growth = forecast.growth().filter(|growth| *growth > 0.0);
+            Some(Problem {
+                health: forecast.health(),
+                what: runs_out(&format!("{:#}", id.subject), share, forecast, false),
+                because: growth
+                    .map_or_else(String::new, |growth| format!("growing {}", format::rate(growth))),
+                advice: known.advice().to_owned(),
+                since: Some(forecast.since_unix_seconds),
+                seconds_left: forecast.stated().map(|tte| tte.p50),
+                gpu: Some(gpu.index.clone()),
+                link: Link::Gpu(gpu.index.clone()),
+                id,
+                ..Problem::default()
+            })
+        })
     }
 
     /// A GPU whose values are not known.
@@ -241,7 +271,8 @@ impl Source<'_> {
             let workload = self.view.workload(subject.workload.as_str()).or_else(in_cgroup);
             let owner = workload.map(|workload| owner_of(workload, subject.pid.as_str()));
             let gpu = Some(subject.gpu.to_string()).filter(|gpu| !gpu.is_empty());
-            let on_it = self.view.gpu(subject.gpu.as_str()).filter(|_| finding.analyzer == XID);
+            let on_it =
+                self.view.gpu(subject.gpu.as_str()).filter(|_| matches!(finding.analyzer, XID | HARDWARE));
             let owner = owner.or_else(|| Some(on_it?.holders.first()?.owner.clone()));
             let link = match (&gpu, workload) {
                 (_, Some(workload)) => Link::Workload(workload.name.clone()),
@@ -280,7 +311,8 @@ impl Source<'_> {
                 gpu,
                 workload: workload.map(|workload| workload.name.clone()),
                 link,
-                is_of_node: subject.cause() == Cause::Node || matches!(finding.analyzer, VISIBILITY | XID),
+                is_of_node: subject.cause() == Cause::Node
+                    || matches!(finding.analyzer, VISIBILITY | XID | HARDWARE),
                 id: ProblemId::new(finding.analyzer, subject.clone()),
                 ..Problem::default()
             }
@@ -304,7 +336,7 @@ impl Source<'_> {
             (XID, _) => gpu.is_some_and(|gpu| !gpu.answers()) && finding.severity == Severity::Critical,
             (
                 "exhaustion" | VISIBILITY | "leak",
-                "gpu" | "gpu_process" | "allocator" | "outside_allocator",
+                "gpu" | "gpu_instance" | "gpu_process" | "allocator" | "outside_allocator",
             ) => gpu.is_some(),
             ("exhaustion" | "leak", "workload" | "process") => {
                 self.view.workload(subject.workload.as_str()).is_some()

@@ -585,3 +585,40 @@ fn the_reference_of_metrics_is_generated_from_the_declarations() {
         assert!(found == expected, "docs/metrics.md is out of date; run the tests with UPDATE_EXPECT=1");
     }
 }
+
+/// The part of docs/gpus.md that is generated.
+fn gpu_tables() -> String {
+    let mut text = String::from("| fault | severity | where the GPU | then |\n| --- | --- | --- | --- |\n");
+    for fault in memwarden::analyzers::hardware::FAULTS {
+        let (severity, what) = (fault.severity.label(), fault.what);
+        text.push_str(&format!("| `{}` | {severity} | {what} | {} |\n", fault.name, fault.advice));
+    }
+    text.push_str(
+        "\n## Values\n\nA number above the largest that can be true is no value: `memwarden_gpu_field_status` says `implausible`.\n\n\
+         | field | what the driver reports | largest | metric |\n| --- | --- | --- | --- |\n",
+    );
+    for field in memwarden::sources::gpu::field::Field::ALL {
+        let (what, most, metric) = field.about();
+        let metric = metric.map_or_else(String::new, |metric| format!("`{metric}`"));
+        let most = if what.starts_with("No value") { String::new() } else { most.to_string() };
+        text.push_str(&format!(
+            "| `{}` | {} | {most} | {metric} |\n",
+            field.label(),
+            what.trim_end_matches('.')
+        ));
+    }
+    text
+}
+
+#[test]
+fn the_tables_of_gpus_are_generated_from_the_declarations() {
+    let path = root().join("docs/gpus.md");
+    let found = std::fs::read_to_string(&path).unwrap();
+    let (written, _) = found.split_once(GENERATED).unwrap();
+    let expected = format!("{written}{GENERATED}\n{}", gpu_tables());
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&path, expected).unwrap();
+    } else {
+        assert!(found == expected, "docs/gpus.md is out of date; run the tests with UPDATE_EXPECT=1");
+    }
+}

@@ -10,7 +10,7 @@ use super::label::Label;
     Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]
 pub struct Subject {
-    /// The type: `host`, `zone`, `cgroup`, `gpu`, `workload`, `process`, `gpu_process`, `rank`, `allocator`, `outside_allocator`, `shm`, `disk`,
+    /// The type: `host`, `zone`, `cgroup`, `gpu`, `gpu_instance`, `workload`, `process`, `gpu_process`, `rank`, `allocator`, `outside_allocator`, `shm`, `disk`,
     /// `tmpfs`, `device_memory`, `limit`, `source`.
     pub resource: Label,
     #[serde(default, skip_serializing_if = "Label::is_empty")]
@@ -18,7 +18,7 @@ pub struct Subject {
     /// The GPU's index.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub gpu: Label,
-    /// The GPU's UUID.
+    /// The GPU's UUID, or that of a MIG instance.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub uuid: Label,
     #[serde(default, skip_serializing_if = "Label::is_empty")]
@@ -28,7 +28,7 @@ pub struct Subject {
     /// The mount point of a tmpfs; its workload is empty for one of the host.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub mount: Label,
-    /// A region of device memory, as the controller `dmem` of cgroup v2 names it.
+    /// A region of device memory, as the controller `dmem` of cgroup v2 names it, or the number of a GPU instance.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub device_region: Label,
     /// The zone of the host's memory, as `node/zone`.
@@ -58,11 +58,12 @@ pub enum Cause {
 }
 
 /// The types of subjects, and who can cause their state; a new one has its line here and in [`Subject::resource`].
-const RESOURCES: [(&str, Cause); 18] = [
+const RESOURCES: [(&str, Cause); 19] = [
     ("host", Cause::Node),
     ("zone", Cause::Node),
     ("cgroup", Cause::User),
     ("gpu", Cause::User),
+    ("gpu_instance", Cause::User),
     ("workload", Cause::User),
     ("process", Cause::User),
     ("gpu_process", Cause::User),
@@ -120,6 +121,11 @@ impl Subject {
     /// A GPU, by its index and UUID.
     pub fn gpu(gpu: &Label, uuid: &Label) -> Self {
         Self { resource: resource("gpu"), gpu: gpu.clone(), uuid: uuid.clone(), ..Self::default() }
+    }
+
+    /// A GPU instance of MIG, by the UUID of its first device and its number on the GPU.
+    pub fn gpu_instance(gpu: &Label, uuid: &Label, number: &Label) -> Self {
+        Self { resource: resource("gpu_instance"), device_region: number.clone(), ..Self::gpu(gpu, uuid) }
     }
 
     pub fn workload(name: &Label) -> Self {
@@ -214,6 +220,7 @@ impl std::fmt::Display for Subject {
             "host" if is_sentence => "the host",
             "allocator" if is_sentence => "the allocator",
             "gpu" if is_sentence => "GPU",
+            "gpu_instance" => "MIG instance",
             // The memory is named before it.
             "outside_allocator" if is_sentence => "process",
             "gpu_process" => "process",
@@ -313,6 +320,8 @@ mod tests {
         assert_eq!(json, r#"{"resource":"gpu","gpu":"3","uuid":"GPU-7"}"#);
         assert_eq!(serde_json::from_str::<Subject>(&json).unwrap(), subject);
         assert_eq!(format!("{subject:#}, {:#}", Subject::host()), "GPU 3, the host");
+        let instance = Subject::gpu_instance(&"3".into(), &"MIG-7".into(), &"9".into());
+        assert_eq!(format!("{instance:#}"), "MIG instance 9 on GPU 3");
         assert_eq!(Subject::process(&"a".into(), &"9".into()).to_string(), "process 9 of a");
         let allocator = Subject::allocator(&"a".into(), &"9".into(), &"3".into());
         assert_eq!(allocator.to_string(), "allocator of process 9 of a on gpu 3");

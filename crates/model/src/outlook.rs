@@ -393,7 +393,7 @@ impl Conclusion {
             "numa_nodes" => {
                 "Save a checkpoint; allow the job more NUMA nodes (cpuset.mems of its cgroup, the scheduler's memory binding): it cannot use the memory of the others."
             }
-            "gpu" | "allocator" => {
+            "gpu" | "gpu_instance" | "allocator" => {
                 "Save a checkpoint; a smaller batch, or activation checkpointing, needs less."
             }
             "tmpfs" => {

@@ -18,7 +18,7 @@ use crate::model::units::Count;
 /// Registration of the `exhaustion` analyzer.
 pub static REGISTRATION: Registration = Registration {
     name: "exhaustion",
-    about: "Forecasts when the host, each cgroup with a limit or a memory.high, its device memory, each GPU, each workload and each tmpfs exhausts its memory.",
+    about: "Forecasts when the host, each cgroup with a limit or a memory.high, its device memory, each GPU and MIG instance, each workload and each tmpfs exhausts its memory.",
     options: subjects::Options::OPTIONS,
     metrics: metrics::METRICS,
     ..Registration::built_by(|settings| {

@@ -102,6 +102,7 @@ pub(super) fn all(view: &View<'_>, loads: &Loads, throttling: &Throttling) -> Ve
     found.extend(throttling.resources(view));
     found.extend(nodes::of_bound_workloads(view));
     gpus(view, loads, &mut found);
+    gpu_instances(view, &mut found);
     device_memory(view, &placed, &mut found);
     allocators(view, &mut found);
     found.extend(all_tmpfs(view));
@@ -209,6 +210,20 @@ fn gpus(view: &View<'_>, loads: &Loads, found: &mut Vec<Resource>) {
         let occupied = (used - reserved.get(gpu).copied().unwrap_or(0.0)).max(0.0);
         let life = loads.life(uuid);
         found.push(Resource { occupied, life, ..Resource::new(Subject::gpu(gpu, uuid), sample, limit) });
+    }
+}
+
+/// The GPU instances of MIG: the compute instances of one share its memory.
+fn gpu_instances(view: &View<'_>, found: &mut Vec<Resource>) {
+    use crate::sources::gpu::metrics::{MIG_FREE, MIG_USED};
+    let mut seen = BTreeSet::new();
+    for point in view.points(&MIG_USED) {
+        let [gpu, uuid, number, _] = &*point.labels else { continue };
+        let Some(free) = view.value(&MIG_FREE, &point.labels).filter(|_| seen.insert([gpu, number])) else {
+            continue;
+        };
+        let sample = Sample { used: point.value, unreclaimable: None, allocated: None, peak: None };
+        found.push(Resource::new(Subject::gpu_instance(gpu, uuid, number), sample, point.value + free));
     }
 }
 

@@ -68,7 +68,7 @@ impl Rules {
             grows,
             leaks: assessment.leak == LeakState::Leaking,
             grew: self.grew.contains_key(subject),
-            may_be_reserved: matches!(subject.resource.as_str(), "gpu" | "device_memory"),
+            may_be_reserved: matches!(subject.resource.as_str(), "gpu" | "gpu_instance" | "device_memory"),
             throttles: subject.resource.as_str() == "memory_high",
             is_stalled: level.is_stalled,
             within_15_minutes,

@@ -566,3 +566,30 @@ fn a_job_that_restarts_in_its_cgroup_begins_anew() {
         assert_eq!(findings(analysis), 0, "{next:?}");
     }
 }
+
+#[test]
+fn an_instance_that_fills_up_is_forecast_beside_a_gpu_with_room() {
+    use crate::sources::gpu::metrics as gpu;
+    let mut analyzer = build(&exhaustion::REGISTRATION);
+    let analysis = run(&mut *analyzer, 0, 900, |second, batch| {
+        let used = GIB + f64::from(second) * GIB / 128.0 + noise(second) * GIB / 512.0;
+        bytes(batch, &gpu::MEMORY_USED, &["0".into(), "GPU-0".into()], used);
+        bytes(batch, &gpu::MEMORY_FREE, &["0".into(), "GPU-0".into()], 400.0 * GIB - used);
+        // Both compute instances report the memory of their GPU instance.
+        for (compute, uuid) in [("0", "MIG-0"), ("1", "MIG-1")] {
+            let labels = ["0", uuid, "9", compute].map(Label::from);
+            bytes(batch, &gpu::MIG_USED, &labels, used);
+            bytes(batch, &gpu::MIG_FREE, &labels, 10.0 * GIB - used);
+        }
+    });
+    let known: Vec<String> =
+        analysis.outlook.conclusions.iter().map(|known| known.subject.to_string()).collect();
+    assert_eq!(known, ["gpu 0", "MIG instance 9 on gpu 0"]);
+    let p50 = value(&analysis, TTE, &["gpu_instance", "0", "MIG-0", "9", "p50"]).unwrap();
+    // 9 GiB at 8 MiB/s are 1,152 s, of which 900 have passed.
+    assert!((p50 - 252.0).abs() < 60.0, "{p50}");
+    let critical = analysis.findings.iter().filter(|finding| finding.severity == Severity::Critical);
+    let told: Vec<&str> = critical.map(|finding| finding.summary.as_str()).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].starts_with("Memory of MIG instance 9 on GPU 0 may run out"), "{told:?}");
+}

@@ -280,3 +280,25 @@ fn an_acknowledged_problem_stays_listed_and_does_not_count_until_it_is_worse() {
     assert!(said.starts_with("Every known problem is acknowledged. GPU 0 ("), "{said}");
     assert!(said.contains(", acknowledged by bob at "), "{said}");
 }
+
+#[test]
+fn a_full_instance_is_a_problem_of_its_own_on_a_gpu_that_is_nearly_empty() {
+    let view = |used_gib, rule| {
+        let mut node = Node::new();
+        node.gpu(0, 10, "ok");
+        let labels = ["0", "MIG-9", "9", "0"].map(Label::from);
+        let named = [&labels[..], &["GPU-0".into(), "1g.10gb".into()]].concat();
+        node.batch.put(&gpu::MIG_INFO, &named, Flag(true));
+        node.batch.put(&gpu::MIG_TOTAL, &labels, Bytes::new(10 * GIB));
+        node.batch.put(&gpu::MIG_USED, &labels, Bytes::new(used_gib * GIB));
+        node.assessed(Subject::gpu_instance(&"0".into(), &"MIG-9".into(), &"9".into()), used_gib, 10, rule);
+        node.view()
+    };
+    let full = view(10, Rule::FullAfterGrowth);
+    says(&full, Health::Critical, "MIG instance 9 on GPU 0 has filled up (100 % used).");
+    assert_eq!((full.gpus.len(), full.gpus[0].health), (1, Health::Critical));
+    assert_eq!((full.gpus[0].mig[0].used, full.problems.len()), (Some(10.0 * 1_073_741_824.0), 1));
+    assert_eq!(view(10, Rule::FullWithoutGrowth).verdict.health, Health::Unknown);
+    let healthy = view(2, Rule::None);
+    assert!(healthy.problems.is_empty() && healthy.gpus[0].health == Health::Ok);
+}

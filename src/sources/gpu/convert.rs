@@ -27,6 +27,9 @@ const THROTTLE_REASONS: [(u64, &str); 9] = [
 /// The modes of `nvmlGpuVirtualizationMode_t` (nvml.h).
 const VIRTUALIZATION_MODES: [&str; 5] = ["none", "passthrough", "vgpu", "host_vgpu", "host_vsga"];
 
+/// The actions of `nvmlDeviceGpuRecoveryAction_t` (nvml.h).
+const RECOVERY_ACTIONS: [&str; 5] = ["none", "gpu_reset", "node_reboot", "drain_p2p", "drain_and_reset"];
+
 /// Puts the values of the GPU's newest sample.
 pub fn values(gpu: &Gpu, sample: &Sample, out: &mut Batch) {
     let mut put = Put { gpu, out };
@@ -189,6 +192,11 @@ impl Put<'_> {
                 let place = usize::try_from(value).ok();
                 if let Some(mode) = place.and_then(|place| VIRTUALIZATION_MODES.get(place)) {
                     self.with(&m::VIRTUALIZATION, [mode], Flag(true));
+                }
+            }
+            Field::RecoveryAction => {
+                for (number, action) in (0..).zip(RECOVERY_ACTIONS) {
+                    self.with(&m::RECOVERY_ACTION, [action], Flag(value == number));
                 }
             }
             field => field.put(value, self),

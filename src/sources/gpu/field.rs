@@ -35,7 +35,7 @@ const ROWS: u64 = 1 << 20;
 /// that metric, its labels besides those of the GPU, and the conversion of the number.
 macro_rules! fields {
     ($(
-        $(#[$doc:meta])*
+        $(#[doc = $doc:literal])+
         $field:ident = $name:literal <= $most:tt $(=> $metric:ident $([$($label:literal),+])? by $convert:path)?;
     )+) => {
         named! {
@@ -43,7 +43,7 @@ macro_rules! fields {
             #[derive(serde::Serialize, serde::Deserialize)]
             #[serde(rename_all = "snake_case")]
             pub enum Field {
-                $($(#[$doc])* $field = $name,)+
+                $($(#[doc = $doc])+ $field = $name,)+
             }
         }
 
@@ -52,6 +52,16 @@ macro_rules! fields {
             pub(super) const fn most(self) -> u64 {
                 match self {
                     $(Self::$field => $most,)+
+                }
+            }
+
+            /// What it is, the largest number that can be true, and the metric that exposes it, unless none or several do.
+            pub fn about(self) -> (&'static str, u64, Option<&'static str>) {
+                match self {
+                    $(Self::$field => {
+                        let metric = [$(Some(m::$metric.desc.name),)? None][0];
+                        (concat!($($doc),+).trim_start(), self.most(), metric)
+                    })+
                 }
             }
 
@@ -229,6 +239,8 @@ fields! {
     RemapBanksLow = "remap_banks_low" <= ROWS => REMAP_BANKS["low"] by Count;
     /// Banks of memory without a spare row.
     RemapBanksNone = "remap_banks_none" <= ROWS => REMAP_BANKS["none"] by Count;
+    /// The number of an `nvmlDeviceGpuRecoveryAction_t`.
+    RecoveryAction = "recovery_action" <= 4;
     /// The number of an `nvmlGpuVirtualizationMode_t`.
     VirtualizationMode = "virtualization_mode" <= 4;
     /// 0 or 1.

@@ -204,6 +204,9 @@ crate::metrics! {
     /// Errors on one NVLink link of the GPU, by kind of error: replay, recovery or crc_flit.
     pub LINK_ERRORS: Counter<Count> = "memwarden_gpu_nvlink_link_errors_total" {gpu, uuid, link, error}.counting("{error}");
 
+    /// Action that the driver requests to recover the GPU: 1 for the current one (none, gpu_reset, node_reboot, drain_p2p or drain_and_reset), 0 for the others; absent before driver 570.
+    pub RECOVERY_ACTION: Gauge<Flag> = "memwarden_gpu_recovery_action" {gpu, uuid, action};
+
     /// How the GPU is virtualized: none, passthrough, vgpu (this machine has a part of the GPU), host_vgpu or host_vsga (it gives parts away); always 1.
     pub VIRTUALIZATION: Gauge<Flag> = "memwarden_gpu_virtualization_info" {gpu, uuid, mode};
     /// Whether confidential compute is enabled, in which the GPU's memory is encrypted.

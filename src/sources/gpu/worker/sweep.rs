@@ -62,13 +62,14 @@ fn renumbered(driver: &str) -> Option<u32> {
 }
 
 /// Field values by id that change rarely.
-const SLOW_FIELDS: [(u32, Field); 6] = [
+const SLOW_FIELDS: [(u32, Field); 7] = [
     (29, Field::RetiredSingleBit),
     (30, Field::RetiredDoubleBit),
     (142, Field::RemappedCorrectable),
     (143, Field::RemappedUncorrectable),
     (144, Field::RemapPending),
     (145, Field::RemapFailure),
+    (230, Field::RecoveryAction),
 ];
 
 /// The values read in one sweep, or in its slow part.
