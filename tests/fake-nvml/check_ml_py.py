@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Reads a fake NVML with nvidia-ml-py, the client everybody else uses.
+"""Reads an NVML, mostly the fake one, with nvidia-ml-py, the client everybody else uses.
 
-    check_ml_py.py --library PATH --scenario FILE   prints {uuid: {metric: value or {"error": code}}}
+    check_ml_py.py --library PATH [--scenario FILE]   prints {uuid: {metric: value or {"error": code}}}
     check_ml_py.py --library PATH --self-test       drives scenarios and checks what comes back
 
 Values are NVML's own, in its units: bytes, percent, milliwatts, millijoules, MHz, KiB, nanoseconds.
@@ -35,7 +35,27 @@ def field(handle, number, scope=0):
     return getattr(value.value, name[value.valueType])
 
 
-def processes(function):
+def processes(kind):
+    """The list of the newest version of the call that the library has; the oldest one has no instances, and no function here."""
+
+    class Oldest(ctypes.Structure):
+        _fields_ = [("pid", ctypes.c_uint), ("usedGpuMemory", ctypes.c_ulonglong)]
+        gpuInstanceId = computeInstanceId = None
+
+    def oldest(handle):
+        count, room = ctypes.c_uint(512), (Oldest * 512)()
+        function = nvml._nvmlGetFunctionPointer(f"nvmlDeviceGet{kind}RunningProcesses")
+        nvml._nvmlCheckReturn(function(handle, ctypes.byref(count), room))
+        return room[: count.value]
+
+    def function(handle):
+        for version in ("_v3", "_v2"):
+            try:
+                return getattr(nvml, f"nvmlDeviceGet{kind}RunningProcesses{version}")(handle)
+            except (AttributeError, nvml.NVMLError_FunctionNotFound):
+                pass
+        return oldest(handle)
+
     def read(handle):
         return [
             {
@@ -122,9 +142,9 @@ def metrics():
         "memory_utilization": utilization[1],
         "encoder_utilization": part(n.nvmlDeviceGetEncoderUtilization, 0)[0],
         "decoder_utilization": part(n.nvmlDeviceGetDecoderUtilization, 0)[0],
-        "compute_processes": processes(n.nvmlDeviceGetComputeRunningProcesses_v3),
-        "graphics_processes": processes(n.nvmlDeviceGetGraphicsRunningProcesses_v3),
-        "mps_processes": processes(n.nvmlDeviceGetMPSComputeRunningProcesses_v3),
+        "compute_processes": processes("Compute"),
+        "graphics_processes": processes("Graphics"),
+        "mps_processes": processes("MPSCompute"),
         "process_utilization": process_utilization,
         "temperature": call(n.nvmlDeviceGetTemperature, n.NVML_TEMPERATURE_GPU),
         "temperature_v": call(n.nvmlDeviceGetTemperatureV, n.NVML_TEMPERATURE_GPU),
@@ -263,8 +283,8 @@ def sweep():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True, help="libfake_nvml.so")
-    mode = parser.add_mutually_exclusive_group(required=True)
-    mode.add_argument("--scenario", help="the scenario file to read")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--scenario", help="the scenario file that a fake library is to read")
     mode.add_argument("--self-test", action="store_true")
     arguments = parser.parse_args()
     if arguments.self_test:
@@ -272,7 +292,8 @@ def main():
 
         status = run(arguments.library)
     else:
-        os.environ["FAKE_NVML_SCENARIO"] = os.path.abspath(arguments.scenario)
+        if arguments.scenario:
+            os.environ["FAKE_NVML_SCENARIO"] = os.path.abspath(arguments.scenario)
         open_library(arguments.library)
         try:
             nvml.nvmlInit()

@@ -40,6 +40,7 @@ mod perf_logs;
 mod plot;
 mod prometheus;
 mod protection;
+mod real_nvml;
 mod receiver;
 mod report;
 mod revision;

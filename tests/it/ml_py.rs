@@ -186,9 +186,9 @@ const IDENTITY: &[(&str, &str)] = &[
 ];
 
 /// The values that they read, by UUID.
-fn theirs(mut python: Command, scenario: &Path) -> BTreeMap<String, Value> {
+pub(crate) fn theirs(mut python: Command, library: &Path) -> BTreeMap<String, Value> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake-nvml/check_ml_py.py");
-    python.arg(script).arg("--library").arg(fake_nvml()).arg("--scenario").arg(scenario);
+    python.arg(script).arg("--library").arg(library);
     let output = python.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
@@ -197,9 +197,14 @@ fn theirs(mut python: Command, scenario: &Path) -> BTreeMap<String, Value> {
 /// Their number in memwarden's unit; nothing if they got an error.
 #[track_caller]
 fn converted(gpu: &Value, key: &str, how: How) -> Option<f64> {
-    let number = |key: &str| {
+    let answer = |key: &str| {
         let value = gpu.get(key).unwrap_or_else(|| panic!("they do not read {key}"));
         value.as_f64().or_else(|| value.as_bool().map(|flag| f64::from(u8::from(flag))))
+    };
+    // The call of drivers before 510.
+    let before = |key: &str| key.strip_prefix("memory_").map(|part| format!("memory_v1_{part}"));
+    let number = |key: &str| {
+        answer(key).or_else(|| before(key).filter(|key| gpu.get(key).is_some()).and_then(|key| answer(&key)))
     };
     let links = || (0..18).filter_map(|link| number(&format!("nvlink_{link}_{key}")));
     match how {
@@ -222,16 +227,16 @@ fn processes(gpu: &Value) -> BTreeMap<String, Option<f64>> {
 
 /// Counts of what was compared, so that the test cannot pass without comparisons.
 #[derive(Default)]
-struct Tally {
-    equal: usize,
+pub(crate) struct Tally {
+    pub(crate) equal: usize,
     absent: usize,
-    wrong: Vec<String>,
+    pub(crate) wrong: Vec<String>,
     /// Rows that had a number on some GPU.
     rows: BTreeSet<String>,
 }
 
 impl Tally {
-    fn compare(&mut self, page: &Page, name: &str, labels: &[(&str, &str)], theirs: Option<f64>) {
+    pub(crate) fn compare(&mut self, page: &Page, name: &str, labels: &[(&str, &str)], theirs: Option<f64>) {
         let exported = page.get(name, labels);
         match (theirs, exported) {
             (None, None) => self.absent += 1,
@@ -249,7 +254,7 @@ impl Tally {
     }
 }
 
-fn compare_gpu(tally: &mut Tally, page: &Page, uuid: &str, gpu: &Value) {
+pub(crate) fn compare_gpu(tally: &mut Tally, page: &Page, uuid: &str, gpu: &Value) {
     let id = ("uuid", uuid);
     for (key, how, metric, labels) in ROWS {
         let labels: Vec<_> = std::iter::once(id).chain(labels.iter().copied()).collect();
@@ -287,7 +292,9 @@ fn nvidias_bindings_read_the_exported_values() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("scenario.json");
     std::fs::write(&file, SCENARIO).unwrap();
-    let theirs = theirs(program(python), &file);
+    let mut python = program(python);
+    python.env("FAKE_NVML_SCENARIO", &file);
+    let theirs = theirs(python, &fake_nvml());
     assert_eq!(theirs.len(), 5, "{:?}", theirs.keys());
 
     let library = format!("sources.gpu.nvml_library={}", fake_nvml().display());
