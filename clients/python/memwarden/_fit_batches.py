@@ -40,7 +40,7 @@ class Batches:
         # allocated for good is still to be found out.
         self._within_step = self._observed = self._unsettled = False
         self._largest: Optional[Batch] = None
-        self.seen = self.steps_seen = 0
+        self.seen = self.steps_seen = self._measured_at = 0
         # Batches that the loader had still to give when the last micro-batch was measured.
         self._left = 0
         self._batch: Optional[Batch] = None
@@ -63,7 +63,8 @@ class Batches:
         if larger:
             self._largest = batch
         self._batch = batch
-        measured = self.steps_seen < MEASURED_FIRST or larger or self.steps_seen % MEASURED_EVERY == 0
+        due = self.steps_seen == self._measured_at or self.steps_seen >= self._measured_at + MEASURED_EVERY
+        measured = self.steps_seen < MEASURED_FIRST or larger or due
         if not self._within_step and (measured or time.monotonic() > self._rested + RESTED_AFTER):
             self._rested = time.monotonic()
             held = ((place, held_on(place)) for place in self.places())
@@ -75,6 +76,8 @@ class Batches:
             self._begin_measuring(measured)
 
     def _begin_measuring(self, measured: bool) -> None:
+        if measured:
+            self._measured_at = self.steps_seen
         if None in self._first_step.places and measured:
             _take_host_peak()  # That of loading the model, and of micro-batches that are not measured.
         for place in self._first_step.places:

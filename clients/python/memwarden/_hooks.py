@@ -6,11 +6,14 @@ import collections
 import contextlib
 import functools
 import gc
-import weakref
 import sys
+import threading
+import weakref
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from ._base import _clock, _dtype, _guarded, _hide, _now, _number
+from ._fit_batches import MEASURED_FIRST
+from ._fit_size import MOST_SIZES
 from ._layout import data_parallel, engine_of
 from ._models import _unwrap
 from ._monitor import Monitor
@@ -21,6 +24,9 @@ from ._trainers import save_by_trainers
 
 # Steps after which modules that the program has not called itself are followed no longer.
 LOOKED_AT = 8
+# Steps after which not every one is measured, and seconds between two that are: the hooks of a step take 0.15 ms between the
+# operations of a real program. The steps between these are counted, with their tokens, and the measured one stands for them.
+RESTS_FROM, APART, MOST_RESTS = MEASURED_FIRST, 0.025, 1000
 
 
 class _Hook:
@@ -51,7 +57,18 @@ class _Watch:
         # The optimizer with the most steps, while it exists, and the number of its last step.
         self._leader: Any = None
         self._number = 0
-        self.samples = self.calls = self.depth = 0
+        self.samples = self.calls = self.depth = self._taken = 0
+        # Steps to come that are only counted; all that were, and those of them that are reported; when a step was measured last.
+        self._rest = self._counted = self._reported = 0
+        self._ended = _clock()
+        # What the thread of the monitor saw of them; held by whoever reports.
+        self._looked = 0
+        self._reporting = threading.RLock()
+        # The optimizers that have stepped, by identity: whether it is the leader. Of inputs, by shape and type: samples and tokens.
+        self._stepping: Dict[int, bool] = {}
+        self._sizes: Dict[Any, Tuple[int, int]] = {}
+        self._unseen = 0
+        monitor._instruments.append(self)
         # Calls of backward within each other.
         self._within = 0
         self._tokens = _Tokens()
@@ -84,11 +101,50 @@ class _Watch:
         """What the monitor predicts; the monitor may be replaced by that of a callback."""
         return self.monitor._fit
 
-    # Hooks of the optimizer: a process may have several, and the one with the most steps counts.
+    # Steps that are only counted: their hooks return at once.
+
+    @property
+    def _times(self) -> int:
+        """How many steps the one that is measured stands for."""
+        return 1 + self._counted - self._reported
+
+    def reset(self) -> None:
+        """In a child process."""
+        self._rest, self._reporting = 0, threading.RLock()
+
+    def _begin_rest(self, optimizer: Any, each: float) -> None:
+        """After a step that was measured, and took `each` seconds."""
+        self._stepping[id(optimizer)] = True
+        known = self.searches != 1 and not self._inner and self.fit.batches.steps_seen >= RESTS_FROM
+        if known and not self.only_counts and self._engine is None and self.monitor._checkpoints.agreement is None:
+            self._rest = min(MOST_RESTS, int(APART / max(each, 1e-6)))
 
     @_guarded()
+    def flush(self, ends: bool = False) -> None:
+        """The next step is measured. In the thread of the monitor, once a second; reports what was counted where no step ends."""
+        self._rest = 0
+        looked, self._looked = self._looked, self._counted
+        if looked != self._counted and not ends or not self._reporting.acquire(blocking=False):
+            return
+        try:
+            steps, self._reported = self._counted - self._reported, self._counted
+            if steps:
+                self.highest, self._number = self.highest + steps, self._number + steps
+                leader = self._leader()
+                if leader is not None:
+                    self.counts[leader] = self.highest
+                self.monitor._steps.add(self._number, *self.take(), None, self.learning_rate, None, None, False)
+        finally:
+            self._reporting.release()
+
+    # Hooks of the optimizer: a process may have several, and the one with the most steps counts.
+
     def before_step(self, optimizer: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Returns other arguments where the closure among them is to be measured."""
+        return None if self._rest > 0 and id(optimizer) in self._stepping else self._before_step(optimizer, args, kwargs)
+
+    @_guarded()
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
         if not _tracing():
             self.monitor._fit.before_step(optimizer)
         self._closures = 0.0
@@ -110,9 +166,27 @@ class _Watch:
 
         return measured
 
-    @_guarded()
     def after_step(self, optimizer: Any, *_: Any) -> None:
-        self.monitor._phases.end("optimizer", self._optimizer, self._closures)
+        rest = self._rest
+        leads = self._stepping.get(id(optimizer)) if rest > 0 else None
+        if leads is None:
+            return self._after_step(optimizer)
+        self.ran += 1
+        self.depth = 0
+        if leads:
+            self._rest, self._counted = rest - 1, self._counted + 1
+
+    @_guarded()
+    def _after_step(self, optimizer: Any) -> None:
+        with self._reporting:
+            self._measured_step(optimizer)
+        if self.searches == 1:
+            self._after_first(optimizer)
+        if self._inner and self.ran >= LOOKED_AT:
+            self._unfollow_inner()
+
+    def _measured_step(self, optimizer: Any) -> None:
+        self.monitor._phases.end("optimizer", self._optimizer, self._closures, self._times)
         self._optimizer = None
         if self.monitor._fit.batches.watches:
             self.monitor._fit.after_step(optimizer)
@@ -129,9 +203,15 @@ class _Watch:
         if self._engine is not None:
             # DeepSpeed calls the optimizer once for each group of parameters.
             count = int(self._engine.global_steps) + 1
-        self.counts[optimizer] = count
+        leads = self._leader is not None and self._leader() is optimizer
+        steps = self._times if leads else 1
+        self.counts[optimizer] = count = count + steps - 1
         if count <= self.highest:
+            self._stepping[id(optimizer)] = leads
             return
+        self._reported = self._counted
+        begun, self._ended = self._ended, _clock()
+        each = (self._ended - begun) / steps
         self.highest, self._leader = count, weakref.ref(optimizer)
         groups = getattr(optimizer, "param_groups", None)
         self.learning_rate = _number(groups[0].get("lr")) if groups else None
@@ -140,16 +220,16 @@ class _Watch:
         if not self.only_counts:
             tokens, samples = self.take()
             self._number = number = count + (0 if self._engine is not None else self.before.get(optimizer, 0))
-            self.monitor.step(number, tokens=tokens, samples=samples, learning_rate=self.learning_rate)
-        if self.searches == 1:
-            self._after_first(optimizer)
-        if self._inner and self.ran >= LOOKED_AT:
-            self._unfollow_inner()
+            self.fit.batches.steps_seen += steps - 1
+            taken = each if steps > 1 else None
+            self.monitor.step(number, tokens=tokens, samples=samples, learning_rate=self.learning_rate, seconds=taken)
+        self._begin_rest(optimizer, each)
 
     def take(self) -> Tuple[Optional[int], Optional[int]]:
         """The tokens and samples since the last call; None where none were counted."""
-        samples, self.samples = self.samples, 0
-        return self._tokens.take() or None, samples or None
+        total, before = self.samples, self._taken
+        self._taken = total
+        return self._tokens.take() or None, total - before or None
 
     def watch_scaler(self) -> None:
         """Steps that a GradScaler skips: it does not call the optimizer."""
@@ -182,6 +262,8 @@ class _Watch:
         @functools.wraps(original)
         def wrapped(optimizer: Any, *args: Any, **kwargs: Any) -> None:
             original(optimizer, *args, **kwargs)
+            self.flush(ends=True)
+            self._stepping = {}  # Its address can be that of another one before.
             self.fit.made(optimizer)
             if self.searches == 0:
                 self.search(optimizer)
@@ -251,19 +333,36 @@ class _Watch:
             if self.depth == 1 and self._inner:
                 self._inner.pop(id(module), None)
             if self.depth == 1 and module.training and _torch().is_grad_enabled():
+                if self._rest > 0 and self._only_counts(inputs, kwargs):
+                    return
                 self.calls += 1
                 if self.evaluates is not None:
                     self.evaluates(False)
                 samples, length = self._count(inputs, kwargs)
                 if samples:
+                    unseen, self._unseen = self._unseen, 0
+                    self.fit.batches.seen += unseen
                     self.fit.forward_begins(samples, length)
                 self._forward = self.monitor._phases.begin("forward")
             elif self.depth == 1 and not module.training:
+                self.flush(ends=True)
                 if self.evaluates is not None:
                     self.evaluates(True)
                 self.fit.evaluation_begins()
         except Exception as error:
             _hide(error, "forward")
+
+    def _only_counts(self, inputs: Any, kwargs: Any) -> bool:
+        """Whether the batch was no more than counted; one of a size that is new is measured."""
+        given = inputs[0] if inputs else next(iter(kwargs.values()), None)
+        known = self._sizes.get((len(inputs), *kwargs, given.shape, given.dtype)) if hasattr(given, "dtype") else None
+        if known is None:
+            self._rest = 0
+            return False
+        self.samples += known[0]
+        self._tokens.known += known[1]
+        self._unseen += 1
+        return True
 
     def after_forward(self, module: Any, inputs: Any, output: Any) -> None:
         if _tracing():
@@ -271,7 +370,7 @@ class _Watch:
         self.depth = max(0, self.depth - 1)
         if self.depth == 0 and self._forward is not None:
             begun, self._forward = self._forward, None
-            self.monitor._phases.end("forward", begun)
+            self.monitor._phases.end("forward", begun, times=self._times)
             if self.fit.batches.measuring:
                 self.fit.forward_ends(output)
 
@@ -280,6 +379,8 @@ class _Watch:
 
         Returns the samples, and the length of each where it is known.
         """
+        # The sizes of batches are known by that of the first argument.
+        first = inputs[0] if inputs else next(iter(kwargs.values()), None)
         given = kwargs.get("input_ids")
         if given is None:
             given = kwargs.get("inputs_embeds")
@@ -298,12 +399,22 @@ class _Watch:
         if embedded or len(shape) == 2 and not given.is_floating_point():
             length = int(shape[1])
             named = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], Mapping) else kwargs
-            self._tokens.add(samples, length, named.get("attention_mask"))
+            mask = named.get("attention_mask")
+            self._tokens.add(samples, length, mask)
+            if mask is None and given is first:
+                self._keep_size(inputs, kwargs, given, samples, samples * length)
             facts = self.monitor._identity.facts
             if facts["sequence_length"] is None:
                 facts["sequence_length"] = length
             return samples, length
+        if given is first:
+            self._keep_size(inputs, kwargs, given, samples, 0)
         return samples, None
+
+    def _keep_size(self, inputs: Any, kwargs: Any, given: Any, samples: int, tokens: int) -> None:
+        if len(self._sizes) >= MOST_SIZES:
+            self._sizes.clear()
+        self._sizes[(len(inputs), *kwargs, given.shape, given.dtype)] = samples, tokens
 
     # Backward and the loader have no hooks.
 
@@ -315,21 +426,26 @@ class _Watch:
             if _tracing():
                 return original(*args, **kwargs)
             # The monitor may be replaced by that of a callback.
-            phases = self.monitor._phases
-            begun = phases.begin(phase)
+            phases, fit = self.monitor._phases, self.monitor._fit
             if phase == "loader":
-                self.monitor._fit.plan.loading(args[0])
-            else:
+                if fit.plan.loading(args[0]):
+                    self._rest = 0
+                elif self._rest > 0:
+                    return original(*args, **kwargs)
+            elif self._rest > 0:
+                return original(*args, **kwargs)
+            begun = phases.begin(phase)
+            if phase == "backward":
                 # Activation checkpointing runs backward within backward.
                 self._within += 1
             try:
                 return original(*args, **kwargs)
             finally:
-                phases.end(phase, begun)
+                phases.end(phase, begun, times=self._times)
                 if phase == "backward":
                     self._within -= 1
-                    if self._within == 0 and self.monitor._fit.batches.measuring:
-                        self.monitor._fit.backward_ends()
+                    if self._within == 0 and fit.batches.measuring:
+                        fit.backward_ends()
 
         setattr(owner, name, wrapped)
 
@@ -344,7 +460,8 @@ def watch_all(monitor: Monitor, phases: bool = True) -> _Watch:
     if _global is not None:
         if _global.monitor is not monitor:
             # Another training: its model is followed, and its steps count from their own number.
-            _global.monitor = monitor
+            _global.monitor, _global._rest = monitor, 0
+            monitor._instruments.append(_global)
             _global.searches = _global.highest = _global._number = 0
             _global._leader = None
             _global.followed = [each for each in _global.followed if each() is not None]
@@ -362,7 +479,6 @@ def watch_all(monitor: Monitor, phases: bool = True) -> _Watch:
             watch.wrap(loader._BaseDataLoaderIter, "__next__", "loader")
     watch.watch_scaler()
     return watch
-
 
 
 def _owners(optimizer: Any) -> List[Any]:

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 import weakref
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional, Sequence, Union
 
 from ._allocator import _Allocator
 from ._base import (
@@ -38,6 +38,9 @@ from ._recording import Recording
 from ._risks import _Risks
 from ._session import _Log, _Session, _Worker
 from ._steps import _Steps
+
+if TYPE_CHECKING:
+    from ._session import Instrument
 
 _monitors: "weakref.WeakSet[Monitor]" = weakref.WeakSet()
 # The monitor of a program that is instrumented without a change.
@@ -97,6 +100,8 @@ class Monitor(Recording):
         self._identity.saving = self._checkpoints.saving
         self._risks = _Risks(session, url)
         self._fit = _Fit(session, self._steps, self._identity)
+        # The hooks that report to this monitor.
+        self._instruments: List[Instrument] = []
         self._interval = interval
         self._worker = _Worker(session, "memwarden", self._loop)
         _monitors.add(self)
@@ -147,7 +152,7 @@ class Monitor(Recording):
         self._checkpoints.end()
         if self._interval > 0:
             self._last_memory()
-        self._flush()
+        self._flush(ends=True)
         session.close(ending)
         return is_connected
 
@@ -167,7 +172,7 @@ class Monitor(Recording):
         """In a child process, whose totals begin at zero."""
         self._session.forked()
         self._began = _clock()
-        parts = (self._identity, self._steps, self._phases, self._checkpoints, self._fit, self._evidence)
+        parts = (self._identity, self._steps, self._phases, self._checkpoints, self._fit, self._evidence, *self._instruments)
         for part in parts:
             part.reset()
 
@@ -177,7 +182,9 @@ class Monitor(Recording):
         lines = [*self._identity.greeting(), self._steps.line, *self._phases.lines(), *self._fit.lines()]
         return [line for line in lines if line]
 
-    def _flush(self) -> None:
+    def _flush(self, ends: bool = False) -> None:
+        for each in self._instruments:
+            each.flush(ends)
         self._steps.flush()
         self._phases.flush()
 

@@ -75,16 +75,16 @@ class _Phases:
         except Exception as error:
             _hide(error, "phase")
 
-    def end(self, name: str, begun: Any, less: float = 0.0) -> None:
-        """Ends what `begin` began; `less` are seconds in it that do not count."""
+    def end(self, name: str, begun: Any, less: float = 0.0, times: int = 1) -> None:
+        """Ends what `begin` began; `less` are seconds in it that do not count, and it stands for so many `times`."""
         if begun is None or self._session.off:
             return
         try:
             total = self.totals.get(name)
             if total is None:
                 return
-            total.seconds += max(0.0, _clock() - begun[0] - less)
-            total.count += 1
+            total.seconds += times * max(0.0, _clock() - begun[0] - less)
+            total.count += times
             total.changed, total.open_since = True, None
             raised = sys.exc_info()[1]
             if raised is not None and self._left[1] != id(raised):
