@@ -26,6 +26,7 @@ from ._trainers import save_by_trainers
 LOOKED_AT = 8
 # Steps after which not every one is measured, and seconds between two that are: the hooks of a step take 0.15 ms between the
 # operations of a real program. The steps between these are counted, with their tokens, and the measured one stands for them.
+_PHASES = ("loader", "forward", "backward", "optimizer")
 RESTS_FROM, APART, MOST_RESTS = MEASURED_FIRST, 0.025, 1000
 
 
@@ -129,6 +130,7 @@ class _Watch:
         try:
             steps, self._reported = self._counted - self._reported, self._counted
             if steps:
+                self.monitor._phases.extend(_PHASES, steps / max(1, self.highest))
                 self.highest, self._number = self.highest + steps, self._number + steps
                 leader = self._leader()
                 if leader is not None:

@@ -14,10 +14,10 @@ from ._session import _Session
 class _Total:
     """The state of a phase."""
 
-    __slots__ = ("seconds", "count", "peak", "open_since", "changed", "reported_open")
+    __slots__ = ("seconds", "count", "last", "peak", "open_since", "changed", "reported_open")
 
     def __init__(self) -> None:
-        self.seconds, self.count = 0.0, 0
+        self.seconds, self.count, self.last = 0.0, 0, 0.0
         self.peak: Optional[int] = None
         self.open_since: Optional[float] = None
         self.changed = self.reported_open = False
@@ -83,7 +83,8 @@ class _Phases:
             total = self.totals.get(name)
             if total is None:
                 return
-            total.seconds += times * max(0.0, _clock() - begun[0] - less)
+            total.last = max(0.0, _clock() - begun[0] - less)
+            total.seconds += times * total.last
             total.count += times
             total.changed, total.open_since = True, None
             raised = sys.exc_info()[1]
@@ -99,6 +100,12 @@ class _Phases:
                     total.peak = max(total.peak or 0, highest)
         except Exception as error:
             _hide(error, "phase")
+
+    def extend(self, names: Sequence[str], share: float) -> None:
+        """Phases of steps that were only counted, as a share of the steps before: each took as long as the last one."""
+        for total in (self.totals[name] for name in names if name in self.totals):
+            more = round(total.count * share)
+            total.seconds, total.count, total.changed = total.seconds + more * total.last, total.count + more, True
 
     def lines(self) -> List[bytes]:
         """A message for each phase that has ended."""

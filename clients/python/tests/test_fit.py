@@ -47,7 +47,7 @@ def test_the_first_steps_are_measured_and_then_few(daemon, monitor, torch, monke
     )
     for _ in range(200):
         program.step(2, 8)
-    assert [number for number, each in enumerate(measured) if each] == [*range(16), 128]
+    assert [number for number, each in enumerate(measured) if each] == [*range(16), 143]
     # A larger one is measured at once.
     program.step(2, 16)
     assert measured[-1]
