@@ -18,7 +18,8 @@ from ._steps import _Steps
 MEASURED_FIRST, MEASURED_EVERY = 16, 128
 # Sizes below which a step is far from them that is so many times larger than the largest.
 FEW, FAR = 8, 2.0
-# Seconds after which what is held between two steps is looked at, if no step is measured.
+# Seconds after which what is held between two steps is looked at, if no step is measured; no sooner is one measured that is no larger
+# than those before: it takes a millisecond where the model is in host memory.
 RESTED_AFTER = 1.0
 
 
@@ -63,9 +64,10 @@ class Batches:
         if larger:
             self._largest = batch
         self._batch = batch
-        due = self.steps_seen == self._measured_at or self.steps_seen >= self._measured_at + MEASURED_EVERY
+        rested = time.monotonic() > self._rested + RESTED_AFTER
+        due = self.steps_seen >= self._measured_at + MEASURED_EVERY and rested or self.steps_seen == self._measured_at
         measured = self.steps_seen < MEASURED_FIRST or larger or due
-        if not self._within_step and (measured or time.monotonic() > self._rested + RESTED_AFTER):
+        if not self._within_step and (measured or rested):
             self._rested = time.monotonic()
             held = ((place, held_on(place)) for place in self.places())
             self.resting = {place: now for place, now in held if now is not None}

@@ -319,7 +319,8 @@ class Monitor(Recording):
     @_guarded()
     def attach(self, model: Any = None, optimizer: Any = None) -> None:
         """Plain PyTorch: steps from the optimizer's hook, tokens and the forward phase from the model's."""
-        from ._hooks import _untraced, _Watch
+        from ._hook_calls import _untraced
+        from ._hooks import _Watch
 
         watch = _Watch(self)
         if model is not None:
@@ -327,8 +328,8 @@ class Monitor(Recording):
             watch.follow(model)
         if optimizer is not None:
             watch.fit.made(optimizer)
-            optimizer.register_step_pre_hook(_untraced(watch.before_step))
-            optimizer.register_step_post_hook(_untraced(watch.after_step))
+            optimizer.register_step_pre_hook(_untraced(watch.before_step, watch.rests))
+            optimizer.register_step_post_hook(_untraced(watch.after_step, watch.counts_step))
 
     # -- reports; the snapshots and the timeline are those of `Recording`
 

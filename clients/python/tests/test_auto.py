@@ -258,3 +258,48 @@ def test_parts_of_the_model_that_only_it_calls_are_followed_no_longer(torch):
     watch._unfollow_inner()
     # That with all parameters is called by evaluations.
     assert removed == ["part"] and watch._inner is None
+
+
+FAST = """
+import sys, time
+import torch
+from memwarden import _hooks
+_hooks.APART = 1000.0
+weight = torch.Tensor([1.0] * 4, (2, 2), requires_grad=True)
+model = torch.nn.Module(**{"wte.weight": weight})
+optimizer = torch.optim.AdamW(model.parameters())
+ids, calls, taken = torch.Tensor([1] * 6, (2, 3), torch.int64), 0, []
+def seen(frame, event, _):
+    global calls
+    calls += event == "call" and "/memwarden/_" in frame.f_code.co_filename
+def step(given=ids):
+    global calls
+    calls = 0
+    sys.setprofile(seen)
+    model(given)
+    torch.autograd.backward()
+    optimizer.step()
+    sys.setprofile(None)
+    taken.append(calls)
+for _ in range(40):
+    step()
+# The thread of the monitor has one step measured each second.
+assert sorted(taken[-20:])[10] <= 12 < min(taken[1:8]), taken
+watch = _hooks._global
+assert len(model._before) == 1 and not model._after and not hasattr(torch.autograd.backward, "__wrapped__")
+step(torch.Tensor([1] * 12, (4, 3), torch.int64))
+assert taken[-1] > 12, "a batch of a size that is new is measured"
+step()
+model.training = False
+model(ids)
+assert len(model._after) == 1 and hasattr(torch.autograd.backward, "__wrapped__"), "an evaluation is measured"
+"""
+
+
+def test_most_steps_of_a_fast_loop_are_only_counted(daemon, python):
+    python(FAST)
+    daemon.wait_end()
+    last = daemon.of("step")[-1]
+    assert (last["step"], last["tokens"], last["samples"]) == (42, 41 * 6 + 12, 41 * 2 + 4)
+    counts = {phase["name"]: phase["count"] for phase in daemon.of("phase") if phase["state"] == "end"}
+    assert counts["forward"] == counts["backward"] == counts["optimizer"] == 42
