@@ -14,7 +14,6 @@ from ._fit_batches import MEASURED_FIRST
 from ._fit_size import MOST_SIZES
 from ._hook_calls import _AfterForward, _BeforeForward, _owners, _steps_before, _tracing, _untraced
 from ._layout import data_parallel, engine_of
-from ._models import _unwrap
 from ._monitor import Monitor
 from ._process import _torch
 from ._tokens import _Tokens
@@ -134,14 +133,15 @@ class _Watch:
     @_guarded()
     def flush(self, ends: bool = False) -> None:
         """The next step is measured. In the thread of the monitor, once a second; reports what was counted where no step ends."""
-        self.rest = 0
+        # A step that has begun is counted to its end.
+        self.rest = 0 if ends else min(self.rest, 1)
         looked, self._looked = self._looked, self._counted
         if looked != self._counted and not ends or not self._reporting.acquire(blocking=False):
             return
         try:
             steps, self._reported = self._counted - self._reported, self._counted
             if steps:
-                self.monitor._phases.extend(_PHASES, steps / max(1, self.highest))
+                self.monitor._phases.extend(_PHASES, steps, max(1, self.highest))
                 self.highest, self._number = self.highest + steps, self._number + steps
                 leader = self._leader()
                 if leader is not None:
@@ -315,6 +315,8 @@ class _Watch:
             found = collections.Counter(_dtype(each.dtype) for each in weights)
             if found:
                 facts["precision"] = found.most_common(1)[0][0]
+        from ._models import _unwrap  # Not at the start of the program.
+
         configured = (module for module in modules if hasattr(_unwrap(module), "config"))
         described = next(configured, modules[0])
         if self.analyzes:
@@ -372,7 +374,10 @@ class _Watch:
         given = inputs[0] if inputs else next(iter(kwargs.values()), None)
         known = self._sizes.get((len(inputs), *kwargs, given.shape, given.dtype)) if hasattr(given, "dtype") else None
         if known is None or not sys.modules["torch"].is_grad_enabled():
-            self.rest = 0 if known is None else self.rest
+            if known is None and self.rest > 0:
+                self.rest = 0
+                # Its batch was loaded before.
+                self.monitor._phases.extend(("loader",), self._times, max(1, self.highest))
             return False
         if known[1] is None:
             self._count(inputs, kwargs)

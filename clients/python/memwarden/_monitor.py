@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import signal
 import threading
@@ -29,17 +30,17 @@ from ._base import (
 )
 from ._checkpoints import Saver, _Checkpoint, _Checkpoints
 from ._ending import described, sentence, uncaught
-from ._evidence import _Evidence
 from ._fit import _Fit
 from ._identity import _Identity
 from ._phases import _Phase, _Phases
 from ._process import _devices
 from ._recording import Recording
-from ._risks import _Risks
 from ._session import _Log, _Session, _Worker
 from ._steps import _Steps
 
 if TYPE_CHECKING:
+    from ._evidence import _Evidence
+    from ._risks import _Risks
     from ._session import Instrument
 
 _monitors: "weakref.WeakSet[Monitor]" = weakref.WeakSet()
@@ -96,15 +97,31 @@ class Monitor(Recording):
         self._phases = _Phases(session, phase_memory)
         self._allocator = _Allocator(session, self._identity, self._keep, folder)
         self._checkpoints = _Checkpoints(session, self._steps, agree_every)
-        self._evidence = _Evidence(session)
         self._identity.saving = self._checkpoints.saving
-        self._risks = _Risks(session, url)
+        self._url = url
         self._fit = _Fit(session, self._steps, self._identity)
         # The hooks that report to this monitor.
         self._instruments: List[Instrument] = []
         self._interval = interval
         self._worker = _Worker(session, "memwarden", self._loop)
         _monitors.add(self)
+
+    # Parts that are loaded at their first use.
+
+    @functools.cached_property
+    def _evidence(self) -> _Evidence:
+        from ._evidence import _Evidence
+
+        return _Evidence(self._session)
+
+    @functools.cached_property
+    def _risks(self) -> _Risks:
+        from ._risks import _Risks
+
+        return _Risks(self._session, self._url)
+
+    def _watch_evidence(self) -> None:
+        self._evidence.watch()
 
     # -- begin and end
 
@@ -172,9 +189,10 @@ class Monitor(Recording):
         """In a child process, whose totals begin at zero."""
         self._session.forked()
         self._began = _clock()
-        parts = (self._identity, self._steps, self._phases, self._checkpoints, self._fit, self._evidence, *self._instruments)
+        parts = (self._identity, self._steps, self._phases, self._checkpoints, self._fit, *self._instruments)
         for part in parts:
             part.reset()
+        vars(self).pop("_evidence", None)
 
     def _greeting(self) -> List[bytes]:
         """The first lines of a connection: all cumulative values."""
@@ -204,7 +222,7 @@ class Monitor(Recording):
             self._checkpoints.watch,
             self._fit.refresh,
             self._identity.watch,
-            self._evidence.watch,
+            self._watch_evidence,
             session.log.write,
         )
         while not self._rests(ends):

@@ -101,10 +101,11 @@ class _Phases:
         except Exception as error:
             _hide(error, "phase")
 
-    def extend(self, names: Sequence[str], share: float) -> None:
-        """Phases of steps that were only counted, as a share of the steps before: each took as long as the last one."""
+    def extend(self, names: Sequence[str], steps: int, of: int) -> None:
+        """Phases of steps that were only counted, after so many others: each took as long as the last one."""
         for total in (self.totals[name] for name in names if name in self.totals):
-            more = round(total.count * share)
+            each = total.count / of
+            more = round(steps * (round(each) or each))
             total.seconds, total.count, total.changed = total.seconds + more * total.last, total.count + more, True
 
     def lines(self) -> List[bytes]:
