@@ -97,6 +97,7 @@ mod tests {
             exhaustion_probability: None,
             due_step: None,
             title: phase.to_string(),
+            least: false,
             basis: "text of the job".into(),
             advice: String::new(),
             past: String::new(),

@@ -217,6 +217,7 @@ mod tests {
             exhaustion_probability: None,
             due_step: None,
             title: format!("the {phase}"),
+            least: false,
             basis: "".into(),
             advice: String::new(),
             past: String::new(),

@@ -163,13 +163,13 @@ class _Fit:
             return self._planned.get(place) or held_on(place)
 
         phases = self.plan.phases(self.first_step.places, held, self._identity)
-        for phase, at, peak, p90, size, basis in phases:
+        for phase, at, peak, p90, size, basis, least in phases:
             known, before = phase == "evaluation" and at in self._evaluations.within, self.predictions.of(phase, at)
             # What an evaluation has kept so far is more than nothing.
             known = known or before.get("measured") is not None or (peak is None and "peak" in before)
             if not known:
                 more = None if isinstance(at, str) else held(at)
-                self.predictions.state(phase, at, peak, p90=p90, held=more, size=size, basis=basis)
+                self.predictions.state(phase, at, peak, p90=p90, held=more, size=size, basis=basis, least=least)
         self._evaluations.predict(held)
         self._saves.predict(held)
 

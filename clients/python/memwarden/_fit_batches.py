@@ -170,7 +170,7 @@ class Batches:
         """The peak of the largest step that is still to come."""
         if self._largest is None:
             return
-        largest, source, longer = self._plan.largest(self._largest, self.seen)
+        largest, source, longer, so_far = self._plan.largest(self._largest, self.seen)
         for place in self._first_step.places:
             footprint, still = self._footprints.get(place, Footprint()), self._first_step.needs.get(place)
             state = still.state if still is not None else 0.0
@@ -197,9 +197,10 @@ class Batches:
             stepped = self._predictions.of("optimizer", place).get("measured") or 0
             p90 += footprint.spread + grown / 2 + self._first_step.later.get(place, 0)
             about: JSON = {"exact": exact is not None and p90 == p50, "measured": footprint.peaks.most(), "size": size}
+            about["so_far"] = so_far
             measured = max(len(footprint.peaks), len(footprint.activations))
             about["basis"] = "%d size%s of batches measured; %s" % (measured, "" if measured == 1 else "s", source)
             if self._first_step.unknown:
-                about["basis"] = "at least: %s; %s" % (self._first_step.unknown, about["basis"])
+                about.update(least=True, basis="%s; %s" % (self._first_step.unknown, about["basis"]))
             about["due_step"] = self._plan.due_step(self._steps.last)
             self._predictions.state("step", place, max(p50, stepped), p90=max(p90, stepped), **about)

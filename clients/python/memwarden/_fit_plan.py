@@ -41,14 +41,18 @@ class Phase(NamedTuple):
     p90: Optional[float]
     size: Optional[Dict[str, Any]]
     basis: str
+    # Whether it can take more than is known.
+    least: bool = False
 
 
 class Largest(NamedTuple):
-    """The largest micro-batch that is still to come, how that is known, and how much longer it can be (90th percentile)."""
+    """The largest micro-batch that is still to come, how that is known, how much longer it can be (90th percentile), and whether it is
+    only the largest so far."""
 
     batch: Batch
     source: str
     longer: float = 0.0
+    so_far: bool = False
 
 
 class Plan:
@@ -202,10 +206,10 @@ class Plan:
             batch = Batch(seen.samples * longest_text, seen.samples, longest_text)
             return Largest(batch, "about the longest text of the data", TEXT_ERROR)
         if not self._differ and batches > 1:
-            return Largest(seen, "all %d batches so far have the same size" % batches)
+            return Largest(seen, "all %d batches so far have the same size" % batches, so_far=True)
         chance = 100.0 / (batches + 1)
         words = "the largest of %d batches so far; a larger one comes with probability %.1f %% per batch"
-        return Largest(seen, words % (batches, chance))
+        return Largest(seen, words % (batches, chance), so_far=True)
 
     def _longest_text(self, samples: int) -> Optional[int]:
         """The tokens of the longest text, if the lengths of the batches are distributed as those of the texts are."""
@@ -323,7 +327,7 @@ class Plan:
             copy = min(whole, _LARGEST_FILE) + max(tensor, largest) if copied else 0
             # A program of its own can also write it to memory first.
             own = trainer is None and not self._saved[0]
-            basis = "at least: how it is saved is not known before the first time; " if own else ""
+            basis = "how it is saved is not known before the first time; " if own else ""
             basis += "state dict of %s" % _size(whole)
             if self._lightning and first:
                 # Lightning writes the file from a buffer with the whole checkpoint, which grows by an eighth.
@@ -335,7 +339,7 @@ class Plan:
                 basis += ", files of %s in memory" % _size(files)
             peak = host + max(gathered, copy) + self.in_memory
             spread = whole if sharded else files / 8 if self._lightning else max(tensor, largest)
-            yield Phase("save", None, peak, peak + spread, None, basis)
+            yield Phase("save", None, peak, peak + spread, None, basis, own)
         if writes and (trainer is not None or self._saved[0]):
             medium = "shm" if (real + "/").startswith("/dev/shm/") else "disk"
             basis = "model %s, optimizer %s" % (_size(files - state), _size(state))

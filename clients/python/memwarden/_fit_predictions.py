@@ -24,6 +24,7 @@ _MOST_SENT = 64
 _BANDS = {"optimizer": 0.04, "step": 0.05, "evaluation": 0.06, "generation": 0.06, "save": 0.05}
 # What a prediction can have beside the keys that each has.
 _MORE = ("measured", "due_step", "size")
+_FLAGS = ("least", "so_far")
 _ORDER = ("optimizer", "step", "evaluation", "generation", "save")
 _DIGITS = str.maketrans("", "", "0123456789.")
 
@@ -70,6 +71,7 @@ class Predictions:
                 message["mapped"] = min(mapped, int(peak))
         message["step"] = self._steps.last
         message.update((key, value) for key, value in more.items() if value is not None and key in _MORE)
+        message.update((key, True) for key in _FLAGS if more.get(key))
         message["basis"] = _short(more.get("basis") or "")
         self.resend(message)
 
@@ -133,7 +135,7 @@ class Predictions:
                 parts.append("%s on %s is not known (%s)" % (phase, where, message["basis"]))
                 continue
             about = "" if message["certainty"] == "exact" else "about "
-            about = "at least " if message["basis"].startswith("at least") else about
+            about = "at least " if message.get("least") else about
             parts.append("%s needs %s%s on %s" % (phase, about, _size(message["peak"]), where))
         return "; ".join(parts)
 
@@ -152,7 +154,7 @@ def _nearly(one: JSON, two: JSON) -> bool:
 
 
 def _same_kind(one: JSON, two: JSON) -> bool:
-    if any(one.get(key) != two.get(key) for key in ("certainty", "due_step")):
+    if any(one.get(key) != two.get(key) for key in ("certainty", "due_step", *_FLAGS)):
         return False
     # What it was computed from, without the numbers.
     return bool(one["basis"].translate(_DIGITS) == two["basis"].translate(_DIGITS))

@@ -147,7 +147,7 @@ def test_the_longest_text_stands_for_the_longest_sample_where_batches_are_as_lon
             plan.output(None, Batch(length, 1, length))
         return plan.largest(Batch(max(lengths), 1, max(lengths)), len(lengths))
 
-    batch, source, longer = longest(words[:16])
+    batch, source, longer, so_far = longest(words[:16])
     assert abs(batch.units - 200) < 30 and source == "about the longest text of the data" and longer > 0.0
     for lengths in (words[:15], [min(each, 40) for each in words[:16]], [8 + 5 * (each // 20) ** 4 for each in words[:16]]):
         assert "the largest of" in longest(lengths).source, lengths

@@ -186,6 +186,10 @@ pub struct Prediction {
     pub due_step: Option<u64>,
     /// How the peak depends on the size of the phase; absent where it does not, or where that is unknown.
     pub size: Option<Size>,
+    /// Whether the phase can take more than the job knows: it never fits for certain.
+    pub least: bool,
+    /// Whether it is a step of the largest batch so far, and a larger one can come.
+    pub so_far: bool,
     /// What it was computed from, for people: one sentence part of at most [`super::label::LONGEST`] bytes without control
     /// characters.
     pub basis: Label,
@@ -214,6 +218,8 @@ impl Prediction {
             step: 0,
             due_step: None,
             size: None,
+            least: false,
+            so_far: false,
             basis: Label::default(),
             mapped: None,
             sequence: None,

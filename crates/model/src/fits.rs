@@ -37,6 +37,9 @@ pub struct Fit {
     pub due_step: Option<u64>,
     /// The phase in words, with its size where that is known.
     pub title: String,
+    /// Whether the phase can take more than the peak.
+    #[serde(default)]
+    pub least: bool,
     /// What the prediction was computed from, or why there is none; text of the job.
     pub basis: Label,
     /// Who stands in the way, and which size fits; empty where nothing is known.

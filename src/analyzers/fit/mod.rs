@@ -214,6 +214,7 @@ fn judge(own: &Asked<'_>, all: &[Asked<'_>], free: &Free<'_>) -> Fit {
         exhaustion_probability: None,
         due_step: prediction.due_step,
         title: words::title(prediction),
+        least: prediction.least,
         basis: prediction.basis.clone(),
         advice: String::new(),
         past: rank.past.clone(),
@@ -232,7 +233,7 @@ fn judge(own: &Asked<'_>, all: &[Asked<'_>], free: &Free<'_>) -> Fit {
     fit.verdict = match probability {
         sure if sure >= SURE => Verdict::WillNotFit,
         _ if exceeds(peak, capacity - unusable - foreign) >= UNLIKELY => Verdict::Tight,
-        _ if words::is_least(&prediction.basis) => Verdict::Unknown,
+        _ if prediction.least => Verdict::Unknown,
         _ => Verdict::Fits,
     };
     if fit.verdict == Verdict::WillNotFit && place.subject == Subject::host() {

@@ -385,26 +385,19 @@ fn limits_are_advised_as_people_write_them() {
 #[test]
 fn nothing_fits_of_which_only_a_least_amount_is_known() {
     let save = |free: f64| {
-        let basis = "at least: how it is written is not known".into();
-        let save = Prediction { basis, ..predicted(Phase::Save, Medium::Host, 20.0, 21.0) };
+        let save = Prediction { least: true, ..predicted(Phase::Save, Medium::Host, 20.0, 21.0) };
         let out = Node::new(free).rank("sft", 7, 2.0, vec![save]).analyzed();
         (out.answers[0].verdict, out.answers[0].text.clone())
     };
     let known = "the save needs at least 20.0 GiB; whether it fits is not known".to_owned();
     assert_eq!(save(60.0), (Verdict::Unknown, known));
     assert_eq!(save(4.0).0, Verdict::WillNotFit);
-    let step = |basis: &str| {
-        let step = Prediction { basis: basis.into(), ..predicted(Phase::Step, Medium::Host, 20.0, 20.5) };
+    let step = |so_far: bool| {
+        let step = Prediction { so_far, ..predicted(Phase::Step, Medium::Host, 20.0, 20.5) };
         Node::new(60.0).rank("sft", 7, 2.0, vec![step]).analyzed().answers[0].text.clone()
     };
-    assert_eq!(
-        step("the largest of 9 batches so far"),
-        "the largest step so far fits (20.0 GiB of 62.0 GiB of host memory)"
-    );
-    assert_eq!(
-        step("the longest sample of the data"),
-        "the largest step fits (20.0 GiB of 62.0 GiB of host memory)"
-    );
+    assert_eq!(step(true), "the largest step so far fits (20.0 GiB of 62.0 GiB of host memory)");
+    assert_eq!(step(false), "the largest step fits (20.0 GiB of 62.0 GiB of host memory)");
 }
 
 #[test]

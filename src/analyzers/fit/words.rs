@@ -4,7 +4,6 @@ use super::free::{Neighbour, Place};
 use crate::model::fit::{Medium, Phase, Prediction, Size, SizeUnit, Verdict};
 use crate::model::fits::Fit;
 use crate::model::format;
-use crate::model::label::Label;
 use crate::model::printable;
 use crate::model::units::real;
 
@@ -13,11 +12,6 @@ const LONGEST: usize = 1_000;
 const GIB: f64 = 1_073_741_824.0;
 /// Lengths of samples are advised in steps of this many tokens.
 const LENGTHS: u64 = 64;
-
-/// Whether a prediction is a least amount, because the job does not know what more the phase takes: it never fits for certain.
-pub(super) fn is_least(basis: &Label) -> bool {
-    basis.as_str().starts_with("at least")
-}
 
 /// The phase in words, with its size where that is known.
 pub(super) fn title(prediction: &Prediction) -> String {
@@ -32,8 +26,7 @@ pub(super) fn title(prediction: &Prediction) -> String {
     });
     let name = match prediction.phase {
         Phase::Optimizer => "the first optimizer step",
-        // A batch larger than all before can still come.
-        Phase::Step if prediction.basis.as_str().contains("so far") => "the largest step so far",
+        Phase::Step if prediction.so_far => "the largest step so far",
         Phase::Step => "the largest step",
         Phase::Evaluation => "evaluation",
         Phase::Generation => "generation",
@@ -223,7 +216,7 @@ pub(super) fn line<'f>(fits: impl Iterator<Item = &'f Fit>) -> String {
         let Some([p50, p90]) = fit.peak_bytes else {
             return format!("{title} is unknown ({})", printable::escaped(fit.basis.as_str()));
         };
-        let least = if is_least(&fit.basis) { "at least " } else { "" };
+        let least = if fit.least { "at least " } else { "" };
         let Some(free) = fit.capacity_bytes else {
             return format!("{title} needs {least}{}; what is free for it is not known", format::bytes(p50));
         };

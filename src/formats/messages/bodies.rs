@@ -328,6 +328,10 @@ body! {
         due_step: u64 = "whole",
         /// What the peak depends on.
         size: Size = "object",
+        /// Whether the phase can take more than is known.
+        least: bool = "plain",
+        /// Whether it is a step of the largest batch so far, and a larger one can come.
+        so_far: bool = "plain",
         /// What the prediction was computed from.
         basis: String = "own",
         /// Counts the predictions of the process; the verdict names the last one that it knows.

@@ -51,6 +51,8 @@ impl Predictions {
             step: step.unwrap_or(0),
             due_step: reported.due_step,
             size: reported.size.and_then(|size| size_of(&size)),
+            least: reported.least.unwrap_or(false),
+            so_far: reported.so_far.unwrap_or(false),
             basis: Label::printable(&reported.basis.unwrap_or_default()),
             sequence: reported.sequence,
             received: now,
@@ -150,8 +152,8 @@ mod tests {
         let now = Timestamp::from_secs(1);
         for rest in [
             r#""phase":"step","resource":"device","device":"0","certainty":"estimated","peak":9,"peak_p90":12,"held":4"#,
-            r#""phase":"step","resource":"host","certainty":"unknown","basis":"no\u0007measurement""#,
-            r#""phase":"step","resource":"device","device":"0","certainty":"exact","peak":7,"step":3,"due_step":262,"size":{"unit":"tokens","units":4096,"per_unit":2.5}"#,
+            r#""phase":"step","resource":"host","certainty":"unknown","least":true,"basis":"no\u0007measurement""#,
+            r#""phase":"step","resource":"device","device":"0","certainty":"exact","peak":7,"step":3,"due_step":262,"so_far":true,"size":{"unit":"tokens","units":4096,"per_unit":2.5}"#,
         ] {
             all.add(reported(rest), now).unwrap();
         }
@@ -159,7 +161,7 @@ mod tests {
         let [device, host] = found[..] else { panic!("{found:?}") };
         assert_eq!((device.certainty, device.step, device.due_step), (Certainty::Exact, 3, Some(262)));
         assert_eq!(device.peak, Some(Peak { p50: Bytes::new(7), p90: Bytes::new(7) }));
-        assert_eq!(device.held, None, "of the last message only");
+        assert_eq!((device.held, device.so_far, host.least), (None, true, true), "of the last message only");
         let size = device.size.unwrap();
         assert_eq!((size.unit, size.units, size.fixed, size.per_unit), (SizeUnit::Tokens, 4_096, 0.0, 2.5));
         assert_eq!((host.peak, host.basis.as_str()), (None, "no?measurement"));
