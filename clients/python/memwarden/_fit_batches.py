@@ -62,7 +62,7 @@ class Batches:
             self.observe()
         larger = self._largest is None or batch.units > self._largest.units
         if larger:
-            self._largest = batch
+            self._largest, self._steps.largest_batch = batch, batch.units
         self._batch = batch
         rested = time.monotonic() > self._rested + RESTED_AFTER
         due = self.steps_seen >= self._measured_at + MEASURED_EVERY and rested or self.steps_seen == self._measured_at

@@ -31,6 +31,8 @@ class _Steps:
         self._ended: Optional[float] = None
         self._sent = float("-inf")
         self._held = False
+        # Tokens, or samples, of the largest micro-batch.
+        self.largest_batch: Optional[int] = None
 
     def wants(self, n: int) -> bool:
         """Whether this step is sent and recorded."""
@@ -84,6 +86,8 @@ class _Steps:
             line += ',"tokens":%d' % tokens
         if samples is not None:
             line += ',"samples":%d' % samples
+        if self.largest_batch is not None:
+            line += ',"largest_batch":%d' % self.largest_batch
         if loss is not None:
             line += ',"loss":' + _real(loss)
         # The protocol has no learning rate that is not finite.

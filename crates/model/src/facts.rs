@@ -89,6 +89,8 @@ pub struct Facts {
     pub ranks: Vec<ReportedRank>,
     /// Reported statistics of the allocators of jobs, by the sources `training` and `logs`.
     pub allocators: Vec<Allocator>,
+    /// The time since a rank of a workload had a micro-batch larger than all before, by the `training` source.
+    pub larger_batches: BTreeMap<Label, Duration>,
     /// What connected ranks predict of their next phases, by the `training` source; without ranks that predict nothing.
     pub predictions: Vec<RankPredictions>,
     /// What the analyzers answered to ranks in the previous tick, by the engine; the `training` source sends it.

@@ -2,6 +2,7 @@
 //! allocator, and the GPU memory of ranks outside of it, each tick.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use forecast::tracker::{Sample, Watched};
 
@@ -102,7 +103,8 @@ impl Analyzer for Leak {
                 self.grew.remove(&subject);
             }
             let Some(dated) = &followed.latest else { continue };
-            let state = state(&subject, dated);
+            let larger = view.facts().and_then(|facts| facts.larger_batches.get(&subject.workload));
+            let state = state(&subject, dated, larger.is_some_and(|age| *age < OF_BATCHES));
             if !matches!(state, LeakState::Growing | LeakState::Leaking) {
                 self.calm.insert(subject.clone(), parts);
             } else if let Some((memory, rise)) =
@@ -169,16 +171,19 @@ impl Analyzer for Leak {
 /// second, and a program that imports its libraries grows without a pause for ten seconds or more.
 const LEAST_TIME: f64 = 20.0;
 
+/// The time after a micro-batch larger than all before for which the growth of the job can be that of its batches.
+const OF_BATCHES: Duration = Duration::from_secs(30);
+
 /// Share of the largest rise that memory must still have risen by for its type to be taken: while processes exit, the
 /// type that grew may be freed before another that has hardly changed.
 const NOTICEABLE_RISE: f64 = 0.1;
 
 /// The state to report. The driver reports the memory that a process' allocator reserved, which the allocator keeps:
-/// alone it is never a leak.
-fn state(subject: &Subject, dated: &DatedAssessment) -> LeakState {
+/// alone it is never a leak. Growth while batches become larger is none either.
+fn state(subject: &Subject, dated: &DatedAssessment, of_batches: bool) -> LeakState {
     let assessment = &dated.assessment;
     let reserved = subject.resource.as_str() == "gpu_process" && assessment.watched != Watched::Allocated;
-    if reserved || dated.tracked < LEAST_TIME {
+    if reserved || of_batches || dated.tracked < LEAST_TIME {
         assessment.leak.min(LeakState::Growing)
     } else {
         assessment.leak

@@ -63,6 +63,26 @@ fn the_kind_of_a_leak_is_known_while_its_memory_is_freed() {
 }
 
 #[test]
+fn growth_with_batches_that_become_larger_is_no_leak() {
+    let stated = |largest: u32| {
+        let put = move |second: u32, batch: &mut Batch| {
+            let name: Label = "train".into();
+            let label = std::slice::from_ref(&name);
+            let anon = GIB + f64::from(second) * GIB / 256.0;
+            bytes(batch, &workload::metrics::RSS, label, anon);
+            bytes(batch, &workload::metrics::ANON, label, anon);
+            bytes(batch, &workload::metrics::SHMEM, label, 0.0);
+            let age = std::time::Duration::from_secs(second.saturating_sub(largest).into());
+            batch.facts.larger_batches.insert(name, age);
+        };
+        let analysis = run(&mut *build(&leak::REGISTRATION), 0, 600, put);
+        analysis.outlook.conclusions[0].growth.as_ref().unwrap().stated.map(|stated| stated.state)
+    };
+    assert_eq!(stated(590), Some(LeakState::Growing), "a larger batch 10 s ago");
+    assert_eq!(stated(500), Some(LeakState::Leaking), "it goes on without one");
+}
+
+#[test]
 fn file_cache_is_no_leak() {
     let analysis = workload_that_grows(0.0, 1.0);
     assert_eq!(value(&analysis, "memwarden_leak_state", &["workload", "train", "steady"]), Some(1.0));

@@ -174,6 +174,8 @@ body! {
         tokens: u64 = "whole",
         /// Samples of this rank, in total.
         samples: u64 = "whole",
+        /// Tokens, or else samples, of its largest micro-batch so far.
+        largest_batch: u64 = "whole",
         loss: Measure = "measure",
         learning_rate: f64 = "real",
         grad_norm: Measure = "measure",

@@ -28,6 +28,8 @@ const PHASES: usize = 32;
 const DEPTH: usize = 16;
 /// Times that a process may change its rank: it may not know it before its process group is initialized.
 const CHANGES: u32 = 3;
+/// A micro-batch is larger than all before by at least the inverse of this share.
+const LARGER: u64 = 16;
 /// Most events that wait for the next sample.
 const WAITING: usize = 64;
 /// Most things that grow inside a program that the name of an event has.
@@ -69,6 +71,8 @@ pub struct Rank {
     pub token_rate: Rate,
     /// Samples of this rank alone.
     pub samples: Option<u64>,
+    /// The size of its largest micro-batch, and when that was last noticeably larger than all before.
+    pub largest_batch: Option<(u64, Timestamp)>,
     /// Steps skipped because gradients overflowed.
     pub skipped: Option<u64>,
     /// Steps whose loss or gradients were NaN or infinite.
@@ -186,6 +190,13 @@ impl Rank {
         decreased.raise("nan", &mut self.nan, step.nan);
         if let Some(tokens) = self.tokens.filter(|_| step.tokens.is_some()) {
             self.token_rate.push(now, tokens);
+        }
+        if let Some(size) = step.largest_batch
+            && self.largest_batch.is_none_or(|(before, _)| {
+                size >= before.saturating_add(before / LARGER).max(1) && size > before
+            })
+        {
+            self.largest_batch = Some((size, now));
         }
         if let Some(seconds) = step.seconds {
             self.durations.observe(seconds);
