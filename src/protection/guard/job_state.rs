@@ -54,10 +54,8 @@ pub(super) struct JobState {
     pub(super) nodes: NodeReadings,
     /// The checkpoint request of the incident.
     pub(super) checkpoint: CheckpointRequest,
-    /// The processes that the last checkpoint request went to; before one has received it, and where none does, those that it could go to.
+    /// The processes that the last checkpoint request could go to.
     asked: [Option<ProcessKey>; MOST_ASKED],
-    /// Whether one has received it.
-    received: bool,
     /// Whether its cgroup is frozen.
     pub(super) freeze: Freeze,
     /// The processes that the incident terminates.
@@ -91,7 +89,6 @@ impl JobState {
             nodes: NodeReadings::default(),
             checkpoint: CheckpointRequest::default(),
             asked: [None; MOST_ASKED],
-            received: false,
             freeze: Freeze::default(),
             verification: Verification::default(),
             pending: PendingSteps::new(),
@@ -123,18 +120,6 @@ impl JobState {
         let mut asked = roster.ask.iter().map(|asked| asked.key);
         let all = [(); MOST_ASKED].map(|()| asked.next());
         self.asked = if asked.next().is_some() { [None; MOST_ASKED] } else { all };
-        self.received = false;
-    }
-
-    /// Notes that a process has received the checkpoint request. A launcher without a handler has not, and may live on when its job is
-    /// started again.
-    pub(super) fn note_received(&mut self, process: ProcessKey) {
-        if !std::mem::replace(&mut self.received, true) {
-            self.asked = [None; MOST_ASKED];
-        }
-        if let Some(place) = self.asked.iter_mut().find(|place| place.is_none()) {
-            *place = Some(process);
-        }
     }
 
     /// Reads the checkpoint states that the job's processes have reported over the job socket since the request.

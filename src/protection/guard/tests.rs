@@ -385,31 +385,6 @@ fn a_job_is_asked_for_a_checkpoint_and_then_terminated() {
 }
 
 #[test]
-fn a_job_that_a_living_launcher_starts_again_is_asked_at_once() {
-    let mut world = World::new(", checkpoint: {grace: 3s}", false);
-    let asked = |world: &mut World, pids: &[u32], first: bool| {
-        world.uses(100);
-        world.tell(pids, first);
-        world.rounds(100);
-        world.notes.take();
-        world.uses(962);
-        world.rounds(25);
-        world
-            .notes
-            .take()
-            .iter()
-            .filter(|note| note.contains("signal 10 to pid 1"))
-            .cloned()
-            .collect::<Vec<_>>()
-    };
-    // The launcher, 11, has no handler.
-    let to = |pid: u32| format!("enforce: send signal 10 to pid {pid}, if it has a handler");
-    assert_eq!(asked(&mut world, &[11, 12], true), [to(11), to(12)]);
-    assert_eq!(asked(&mut world, &[11, 12], false), [""; 0], "not within the time between two requests");
-    assert_eq!(asked(&mut world, &[11, 14], false), [to(11), to(14)]);
-}
-
-#[test]
 fn the_hard_level_kills_at_its_second_reading() {
     let mut world = World::new("", false);
     world.tell(&[10, 11], true);

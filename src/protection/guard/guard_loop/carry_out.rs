@@ -235,12 +235,7 @@ impl GuardLoop {
             job.verification.alive = Some(processes.max(1));
         }
         match step.work {
-            Work::Signal { process, only_if_caught, .. } => {
-                report.latency = carried.then(|| at.since(read)).or(report.latency);
-                if carried && only_if_caught {
-                    job.note_received(process);
-                }
-            }
+            Work::Signal { .. } => report.latency = carried.then(|| at.since(read)).or(report.latency),
             Work::KillGroup { .. } | Work::KillTree { .. } if carried => {
                 report.latency = Some(at.since(read));
                 job.verification.killed.get_or_insert(at);
