@@ -6,14 +6,16 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use memwarden_exporter::connection::HttpLimit;
 
 use crate::model::attention;
+use crate::model::ends::{End, EndCause};
 use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::lock::lock;
+use crate::model::names::named;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, SourceError, Status};
 use crate::model::time::Timestamp;
@@ -40,6 +42,8 @@ crate::metrics! {
     pub OTLP_EXPORTS: Counter<Count> = "memwarden_otlp_exports_total" {}.counting("{export}");
     /// OTLP exports that failed.
     pub OTLP_FAILURES: Counter<Count> = "memwarden_otlp_export_failures_total" {}.counting("{export}");
+    /// Log records for OTLP, by what became of them: exported, failed (refused by the collector, or not sent), or dropped (the queue was full).
+    pub OTLP_LOGS: Counter<Count> = "memwarden_otlp_log_records_total" {outcome}.counting("{record}");
     /// Unix time of the last OTLP export that the collector accepted; absent before the first one.
     pub OTLP_LAST_SUCCESS: Gauge<Seconds> = "memwarden_otlp_last_success_timestamp_seconds" {};
     /// Whether a facility that protection uses is available: the capabilities cap_kill, cap_ipc_lock, cap_sys_ptrace and cap_sys_resource, pressure stall information (psi), and a cgroup file system that is not mounted read-only (cgroup_writable); absent where this cannot be read.
@@ -50,6 +54,15 @@ crate::metrics! {
     pub RECORDS_LOST: Counter<Count> = "memwarden_records_lost_total" {record}.counting("{record}");
     /// Incidents that were recorded completely.
     pub INCIDENTS: Counter<Count> = "memwarden_incidents_recorded_total" {}.counting("{incident}");
+}
+
+named! {
+    /// What became of log records for OTLP.
+    pub enum LogRecords {
+        Exported = "exported",
+        Failed = "failed",
+        Dropped = "dropped",
+    }
 }
 
 /// The daemon's own counters and health states.
@@ -65,6 +78,10 @@ pub struct Events {
     limited: [AtomicU64; HttpLimit::ALL.len()],
     history_omitted: AtomicU64,
     otlp: Mutex<OtlpState>,
+    otlp_logs: [AtomicU64; LogRecords::ALL.len()],
+    otlp_logs_failing: AtomicBool,
+    /// The number of the last end that was logged; those of the first frame are from before a restart.
+    last_end: Mutex<Option<u64>>,
     sources: Mutex<HashMap<&'static str, SourceState>>,
     needs: Mutex<Vec<(&'static str, bool)>>,
     records: Mutex<Option<RecordsState>>,
@@ -210,13 +227,17 @@ impl Events {
         self.reload_failed.store(0, Ordering::Relaxed);
         let ms = u64::try_from(at.unix().as_millis()).unwrap_or(u64::MAX);
         self.reload_success.store(ms, Ordering::Relaxed);
-        tracing::info!(file, "Configuration loaded.");
+        tracing::info!(name: "memwarden.config.loaded", file, "Configuration loaded.");
     }
 
     /// Records that a reload was rejected; the current configuration remains.
     pub fn config_refused(&self, error: &str) {
         self.reload_failed.store(1, Ordering::Relaxed);
-        tracing::error!(error, "Configuration rejected; the previous one remains active.");
+        tracing::error!(
+            name: "memwarden.config.rejected",
+            error,
+            "Configuration rejected; the previous one remains active."
+        );
     }
 
     /// Records the result of a sample; logged once per change of state.
@@ -257,16 +278,67 @@ impl Events {
             let key = (*analyzer, subject.clone());
             if before.remove(&key) != Some(*state) {
                 let (subject, severity) = (subject.to_string(), severity.label());
+                macro_rules! log {
+                    ($level:ident) => {
+                        tracing::$level!(
+                            name: "memwarden.finding",
+                            analyzer,
+                            subject,
+                            state,
+                            severity,
+                            advice,
+                            "{summary}"
+                        )
+                    };
+                }
                 match finding.severity {
-                    Severity::Info => tracing::info!(analyzer, subject, state, severity, advice, "{summary}"),
-                    _ => tracing::warn!(analyzer, subject, state, severity, advice, "{summary}"),
+                    Severity::Info => log!(info),
+                    _ => log!(warn),
                 }
             }
             known.insert(key, state);
         }
         for ((analyzer, subject), state) in before {
-            tracing::info!(analyzer, subject = subject.to_string(), state, "A finding was resolved.");
+            tracing::info!(
+                name: "memwarden.finding.resolved",
+                analyzer,
+                subject = subject.to_string(),
+                state,
+                "A finding was resolved."
+            );
         }
+    }
+
+    /// Logs the ends of a frame that are new since the frame before, each with its sentence.
+    pub fn ended<'a>(&self, ends: impl Iterator<Item = &'a End>, sentence: impl Fn(&End) -> String) {
+        let mut last = lock(&self.last_end);
+        let known = *last;
+        for end in ends {
+            *last = Some(last.unwrap_or_default().max(end.number));
+            if known.is_none_or(|known| end.number <= known) {
+                continue;
+            }
+            let (workload, run, rank) = (end.workload.as_str(), end.run.as_str(), end.rank.as_str());
+            let (cause, pid, user, probability) = (end.cause.label(), end.pid, end.user_id, end.probability);
+            macro_rules! log {
+                ($level:ident) => {
+                    tracing::$level!(
+                        name: "memwarden.end",
+                        cause,
+                        probability,
+                        workload,
+                        run,
+                        rank,
+                        user,
+                        pid,
+                        "{}",
+                        sentence(end)
+                    )
+                };
+            }
+            if end.cause == EndCause::Finished { log!(info) } else { log!(warn) }
+        }
+        last.get_or_insert_default();
     }
 
     /// Records a response with this status code.
@@ -322,6 +394,23 @@ impl Events {
         }
     }
 
+    /// Records what became of log records for OTLP.
+    pub fn otlp_logs(&self, outcome: LogRecords, count: usize) {
+        let place = LogRecords::ALL.iter().position(|other| *other == outcome).unwrap_or_default();
+        self.otlp_logs[place].fetch_add(count as u64, Ordering::Relaxed);
+        if outcome == LogRecords::Exported && self.otlp_logs_failing.swap(false, Ordering::Relaxed) {
+            tracing::info!("OTLP export of log records succeeds again.");
+        }
+    }
+
+    /// Records log records that could not be exported; logged once until the next success.
+    pub fn otlp_logs_failed(&self, count: usize, error: &str) {
+        self.otlp_logs(LogRecords::Failed, count);
+        if !self.otlp_logs_failing.swap(true, Ordering::Relaxed) {
+            tracing::warn!(error, "OTLP export of log records failed.");
+        }
+    }
+
     /// Records the prerequisites of protection: name, whether it is available, and what is lost without it. Those that
     /// are missing are logged only where a job is `protected`.
     pub fn protection_needs(&self, needs: &[(&'static str, bool, &'static str)], protected: bool) {
@@ -358,6 +447,9 @@ impl Events {
         if otlp.on {
             out.put(&OTLP_EXPORTS, &[], Count(otlp.exports));
             out.put(&OTLP_FAILURES, &[], Count(otlp.failures));
+            for (count, outcome) in self.otlp_logs.iter().zip(LogRecords::ALL) {
+                out.put(&OTLP_LOGS, &[outcome.label().into()], Count(count.load(Ordering::Relaxed)));
+            }
             out.put_some(&OTLP_LAST_SUCCESS, &[], otlp.last_success.map(|at| Seconds::from(at.unix())));
         }
         drop(otlp);

@@ -17,6 +17,7 @@ use tracing_subscriber::{Registry, reload};
 
 use crate::config::{Log, LogFormat, LogLevel};
 use crate::model::printable;
+use crate::otlp::LogTap;
 
 /// Capacity of the queue in lines; a start with every source failing writes about thirty.
 const QUEUE: usize = 1024;
@@ -28,6 +29,8 @@ const FLUSH: Duration = Duration::from_millis(300);
 pub struct Logger {
     level: reload::Handle<Targets, Registry>,
     queue: SyncSender<Line>,
+    /// What passes named events on, over OTLP.
+    pub(super) tap: LogTap,
 }
 
 /// Starts logging as `config` says.
@@ -39,7 +42,8 @@ pub fn start(config: &Log) -> anyhow::Result<Logger> {
     std::thread::Builder::new().name("log".to_owned()).spawn(move || write_all(&lines))?;
     let writer = Queued { queue: queue.clone(), dropped: Arc::default(), format: config.format };
     let (filter, level) = reload::Layer::new(filter(config.level));
-    let registry = tracing_subscriber::registry().with(filter);
+    let tap = LogTap::default();
+    let registry = tracing_subscriber::registry().with(filter).with(tap.clone());
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
     match config.format {
         LogFormat::Logfmt => registry
@@ -55,7 +59,7 @@ pub fn start(config: &Log) -> anyhow::Result<Logger> {
         }
     }
     std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "A thread panicked.")));
-    Ok(Logger { level, queue })
+    Ok(Logger { level, queue, tap })
 }
 
 impl Logger {

@@ -17,6 +17,7 @@ use crate::model::acknowledged::{Acknowledgement, ProblemId};
 use crate::model::frame::Frame;
 use crate::model::health::Health;
 use crate::model::source::{Control, Reporter};
+use crate::node_view;
 use crate::past_runs::PastRuns;
 use crate::protection::guard::supervisor::FeedHandle;
 use crate::sources::Context;
@@ -40,6 +41,8 @@ pub enum Request {
 pub struct Sampler {
     requests: Sender<Request>,
     thread: JoinHandle<()>,
+    /// The newest configuration, while it waits for the end of an incident.
+    waiting: Option<(Config, Context)>,
 }
 
 /// Starts sampling; frames appear in `frames`. `requests` are handled between ticks.
@@ -64,6 +67,7 @@ pub fn start(
         engine.add_reporter(Arc::clone(&feed) as _);
         reporters.into_iter().for_each(|reporter| engine.add_reporter(reporter));
         let publish = |engine: &Engine, frame: Arc<Frame>| {
+            events.ended(frame.outlook.ends.iter().map(AsRef::as_ref), node_view::ends::sentence);
             feed.look(&frame, engine.facts());
             frames.send_replace(Some(frame));
         };
@@ -73,7 +77,7 @@ pub fn start(
             keeping.finish(engine.save(), LAST_SAVE);
         }
     })?;
-    Ok(Sampler { requests, thread })
+    Ok(Sampler { requests, thread, waiting: None })
 }
 
 impl Sampler {
@@ -81,6 +85,23 @@ impl Sampler {
     pub fn request(&self, request: Request) {
         if self.requests.send(request).is_err() {
             tracing::error!("The sampler has ended.");
+        }
+    }
+
+    /// Applies a configuration, after the incident that is in progress: without the matcher that names it, a job would leave
+    /// its target.
+    pub fn configure(&mut self, config: Config, context: Context, in_incident: bool) {
+        if in_incident {
+            tracing::warn!("An incident is in progress; the sources stay as they are until its end.");
+        }
+        self.waiting = Some((config, context));
+        self.catch_up(in_incident);
+    }
+
+    /// Applies the configuration that waits, unless an incident is in progress.
+    pub fn catch_up(&mut self, in_incident: bool) {
+        if !in_incident && let Some((config, context)) = self.waiting.take() {
+            self.request(Request::Configure(Box::new(config), context));
         }
     }
 

@@ -151,7 +151,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let mut signals = Signals::new().context("cannot listen for signals")?;
     events.config_loaded(clock::now(), &options.shown_file());
-    let push = Push::start(&config, &frames, &events, &addresses);
+    let push = Push::start(&config, &frames, &events, logger.tap.clone(), &addresses);
     let context = context(&config.paths, Arc::clone(&checkpoints), Arc::clone(&past_runs));
     guard.configure(protection(&config), &context.roots);
     let feed = Arc::clone(guard.feed());
@@ -224,7 +224,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
             _ = signals.acquire.recv() => daemon.control(Control::AcquireGpu),
             () = tick(&mut watchdog) => daemon.watchdog(),
             _ = second.tick() => {
-                daemon.guard.catch_up();
+                daemon.sampler.catch_up(daemon.guard.catch_up());
                 daemon.look_for_rival().await;
                 daemon.watch();
             }
@@ -311,7 +311,7 @@ impl Daemon<'_> {
         }
         let context = context(&config.paths, Arc::clone(&self.checkpoints), Arc::clone(&self.past_runs));
         self.guard.configure(protection(&config), &context.roots);
-        self.sampler.request(Request::Configure(Box::new(config.clone()), context));
+        self.sampler.configure(config.clone(), context, self.guard.in_incident());
         self.stale_after.send_replace(config.sampling.interval * STALE_INTERVALS);
         self.config = config;
         Ok(())

@@ -100,8 +100,8 @@ crate::options! {
         web: Web;
         /// Names of other exporters, for dashboards and alerts that already exist.
         compatibility: Compatibility;
-        /// Export of metrics over OTLP. Empty options take their value from the `OTEL_*` environment variables, then
-        /// from the defaults of OpenTelemetry.
+        /// Export of metrics and log records over OTLP. Empty options take their value from the `OTEL_*` environment
+        /// variables, then from the defaults of OpenTelemetry.
         otlp: Otlp;
         /// Performance logs of training jobs: files for people and tools, one folder for each workload.
         perf_logs: PerfLogs;
@@ -199,6 +199,9 @@ crate::options! {
         client_certificate: Option<PathBuf>;
         /// PEM file with the private key of the client certificate for mutual TLS.
         client_key: Option<PathBuf>;
+        /// Whether findings, ends, incidents, transitions of protection and reloads are exported as log records too, beside
+        /// the metrics (`/v1/logs`); over `http/protobuf` only.
+        logs: bool = true;
         /// Names to send for metrics that have a name in the OpenTelemetry semantic conventions: `memwarden` (own
         /// names), `semconv` (names of the conventions) or `both`.
         names: OtlpNames = both;

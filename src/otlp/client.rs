@@ -13,7 +13,7 @@ use crate::config::OtlpProtocol;
 use crate::host::http_client::{HttpClient, Version};
 
 /// Maximum size of a response in bytes.
-const LARGEST_ANSWER: usize = 4 << 20;
+pub(super) const LARGEST_ANSWER: usize = 4 << 20;
 
 pub(super) struct Client(HttpClient<Body>);
 

@@ -1,8 +1,8 @@
-//! Exports metrics over OTLP, by gRPC or HTTP.
+//! Exports metrics over OTLP, by gRPC or HTTP, and events of the log, by HTTP.
 //!
 //! `resolve` combines configuration and environment, `stream` maps the catalog's metrics to names, `containers` identifies
 //! containers, `body` encodes a frame, `framing` creates requests and interprets responses, `client` sends them, `pushing` does so each interval.
-//! An unreachable collector costs one task.
+//! `logs` exports events of the log through the SDK. An unreachable collector costs one task.
 
 mod answer;
 mod body;
@@ -10,6 +10,7 @@ mod client;
 mod containers;
 mod env;
 mod framing;
+mod logs;
 mod pushing;
 mod resolve;
 mod resource;
@@ -24,6 +25,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use self::body::Encoder;
+use self::logs::LogExport;
+pub use self::logs::LogTap;
 use self::pushing::{End, Pushing, Sender};
 use self::resolve::Resolved;
 use crate::config::{Otlp, OtlpProtocol};
@@ -47,6 +50,8 @@ pub struct Setup<'a> {
     pub events: Arc<Events>,
     /// The runtime of the export task; it must outlive the pusher.
     pub runtime: Handle,
+    /// What passes events of the log on.
+    pub logs: LogTap,
     /// `host:port` of the HTTP server, so that `instance` is equal for scrapes and OTLP.
     pub instance: String,
 }
@@ -77,6 +82,7 @@ pub enum OtlpError {
 pub struct Pusher {
     ends: tokio::sync::mpsc::UnboundedSender<End>,
     stop: tokio::sync::watch::Sender<bool>,
+    logs: Option<LogExport>,
 }
 
 /// Starts the export if the configuration or the environment enables it; otherwise returns nothing.
@@ -89,7 +95,11 @@ pub fn start(setup: Setup<'_>) -> Result<Option<Pusher>, OtlpError> {
     for warning in warnings {
         tracing::warn!("{warning}.");
     }
-    resolved.map(|resolved| pusher(setup, resolved)).transpose()
+    let Some(resolved) = resolved else {
+        setup.logs.start(None, &setup.events, &setup.runtime, &setup.instance);
+        return Ok(None);
+    };
+    pusher(setup, resolved).map(Some)
 }
 
 /// Checks the `otlp` section and the files it names, without the environment.
@@ -105,10 +115,10 @@ pub fn check(config: &Otlp) -> Result<Vec<String>, OtlpError> {
 }
 
 fn pusher(setup: Setup<'_>, resolved: Resolved) -> Result<Pusher, OtlpError> {
-    let Setup { catalog, frames, events, runtime, instance, .. } = setup;
+    let Setup { catalog, frames, events, runtime, instance, logs, .. } = setup;
     let encoder = Encoder::new(
         stream::streams(&catalog, resolved.names),
-        &resource::resource(&resolved.resource, instance),
+        &resource::resource(&resolved.resource, instance.clone()),
         resolved.delta,
         clock::now(),
     );
@@ -125,7 +135,8 @@ fn pusher(setup: Setup<'_>, resolved: Resolved) -> Result<Pusher, OtlpError> {
         let sender = Arc::clone(&sender);
         async move { sender.push().await }
     };
-    Ok(begin(push, resolved, events, &runtime))
+    let logs = logs.start(Some(&resolved), &events, &runtime, &instance);
+    Ok(Pusher { logs, ..begin(push, resolved, events, &runtime) })
 }
 
 /// Starts the export task with `push` on the runtime.
@@ -141,7 +152,7 @@ where
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let (ends, requests) = tokio::sync::mpsc::unbounded_channel();
     runtime.spawn(Pushing { push, resolved, events, stop: stopped }.run(requests));
-    Pusher { ends, stop }
+    Pusher { ends, stop, logs: None }
 }
 
 impl Pusher {
@@ -154,6 +165,9 @@ impl Pusher {
             let _ = answer.recv_timeout(deadline);
         }
         self.stop.send_replace(true);
+        if let Some(logs) = self.logs {
+            logs.shutdown(deadline);
+        }
     }
 }
 

@@ -21,6 +21,8 @@ pub(super) struct Resolved {
     pub(super) protocol: OtlpProtocol,
     /// The endpoint with scheme and host; for HTTP with the complete path.
     pub(super) endpoint: Uri,
+    /// The endpoint for log records; absent where they are not exported.
+    pub(super) logs: Option<Uri>,
     /// All values are marked as sensitive.
     pub(super) headers: HeaderMap,
     /// Time limit of one export.
@@ -68,6 +70,7 @@ pub(super) fn resolve(
     let protocol =
         config.protocol.or_else(|| env.option("PROTOCOL", protocol)).unwrap_or(OtlpProtocol::HttpProtobuf);
     let endpoint = endpoint(config, protocol, &mut env)?;
+    let logs = logs(config, protocol, &endpoint, &mut env);
     let timeout = config.timeout.unwrap_or_else(|| {
         let push = env.option("TIMEOUT", env::milliseconds).unwrap_or(Duration::from_secs(10));
         let limit = env.first(&["OTEL_METRIC_EXPORT_TIMEOUT"], env::milliseconds);
@@ -91,6 +94,7 @@ pub(super) fn resolve(
     let resolved = Resolved {
         protocol,
         endpoint,
+        logs,
         headers,
         timeout,
         interval,
@@ -154,6 +158,33 @@ fn endpoint(config: &Otlp, protocol: OtlpProtocol, env: &mut Env<'_>) -> Result<
     Ok(found.unwrap_or_else(|| {
         Uri::from_static(if http { "http://localhost:4318/v1/metrics" } else { "http://localhost:4317" })
     }))
+}
+
+/// Where log records go: beside the metrics, or where the environment says. The exporter knows HTTP only.
+fn logs(config: &Otlp, protocol: OtlpProtocol, metrics: &Uri, env: &mut Env<'_>) -> Option<Uri> {
+    let named =
+        env.get("OTEL_LOGS_EXPORTER").is_none_or(|all| all.split(',').any(|one| one.trim() == "otlp"));
+    if !config.logs || !named {
+        return None;
+    }
+    if let Some(text) = env.get("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT").filter(|_| config.endpoint.is_none()) {
+        return address(&text, OtlpProtocol::HttpProtobuf, false, false)
+            .map_err(|why| {
+                env.warn(format!(
+                    "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT is ignored: `{}` {why}",
+                    without_user(&text)
+                ));
+            })
+            .ok();
+    }
+    if protocol == OtlpProtocol::Grpc {
+        return None;
+    }
+    let mut parts = metrics.clone().into_parts();
+    let path = format!("{}/v1/logs", metrics.path().strip_suffix("/v1/metrics")?);
+    let path = metrics.query().map_or_else(|| path.clone(), |query| format!("{path}?{query}"));
+    parts.path_and_query = Some(path.parse().ok()?);
+    Uri::from_parts(parts).ok()
 }
 
 /// The part of an address that can be logged, which may contain a password.

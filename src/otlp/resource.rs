@@ -7,8 +7,18 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 
 use super::stream::attribute;
 
-/// The attributes of this daemon; `configured` ones take precedence.
+/// The resource of pushed metrics.
 pub(super) fn resource(configured: &BTreeMap<String, String>, instance: String) -> Resource {
+    let all = attributes(configured, instance).into_iter();
+    let attributes = all.map(|(key, value)| attribute(&key, Value::StringValue(value))).collect();
+    Resource { attributes, ..Resource::default() }
+}
+
+/// The attributes of this daemon; `configured` ones take precedence.
+pub(super) fn attributes(
+    configured: &BTreeMap<String, String>,
+    instance: String,
+) -> BTreeMap<String, String> {
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -28,6 +38,5 @@ pub(super) fn resource(configured: &BTreeMap<String, String>, instance: String) 
     let own = own.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
     let mut all: BTreeMap<String, String> = own.collect();
     all.extend(configured.clone());
-    let attributes = all.into_iter().map(|(key, value)| attribute(&key, Value::StringValue(value))).collect();
-    Resource { attributes, ..Resource::default() }
+    all
 }

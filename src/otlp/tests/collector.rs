@@ -11,6 +11,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
     MetricsService, MetricsServiceServer,
 };
@@ -49,6 +50,7 @@ pub(super) struct Push {
 pub(super) struct Collector {
     pub(super) address: SocketAddr,
     pub(super) pushes: Receiver<Push>,
+    pub(super) logs: Receiver<ExportLogsServiceRequest>,
     pub(super) behavior: Arc<Mutex<Behavior>>,
     runtime: Option<tokio::runtime::Runtime>,
 }
@@ -56,6 +58,7 @@ pub(super) struct Collector {
 #[derive(Clone)]
 struct CollectorState {
     out: Sender<Push>,
+    logs: Sender<ExportLogsServiceRequest>,
     behavior: Arc<Mutex<Behavior>>,
 }
 
@@ -71,7 +74,8 @@ impl Collector {
         let address = listener.local_addr().unwrap();
         let (out, pushes) = channel();
         let behavior = Arc::new(Mutex::new(Behavior::Takes));
-        let desk = CollectorState { out, behavior: Arc::clone(&behavior) };
+        let (log_out, logs) = channel();
+        let desk = CollectorState { out, logs: log_out, behavior: Arc::clone(&behavior) };
         match protocol {
             OtlpProtocol::Grpc => {
                 let mut server = tonic::transport::Server::builder();
@@ -86,7 +90,7 @@ impl Collector {
                 drop(runtime.spawn(http(listener, tls.map(Authority::acceptor), desk)))
             }
         }
-        Self { address, pushes, behavior, runtime: Some(runtime) }
+        Self { address, pushes, logs, behavior, runtime: Some(runtime) }
     }
 
     pub(super) fn is(&self, behavior: Behavior) {
@@ -174,8 +178,12 @@ async fn answer(
         std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&body[..]), &mut plain).unwrap();
         body = plain.into();
     }
-    let request = ExportMetricsServiceRequest::decode(body).unwrap();
-    let _ = desk.out.send(Push { path: parts.uri.path().to_owned(), headers: parts.headers, request });
+    if parts.uri.path() == "/v1/logs" {
+        let _ = desk.logs.send(ExportLogsServiceRequest::decode(body).unwrap());
+    } else {
+        let request = ExportMetricsServiceRequest::decode(body).unwrap();
+        let _ = desk.out.send(Push { path: parts.uri.path().to_owned(), headers: parts.headers, request });
+    }
     let (status, body) = match behavior {
         Behavior::Takes => (200, Bytes::new()),
         Behavior::TakesPart => (200, partial().encode_to_vec().into()),

@@ -3,6 +3,7 @@
 mod collector;
 mod conventions;
 mod failures;
+mod logs;
 mod names;
 mod secure;
 mod settings;

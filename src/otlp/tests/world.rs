@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::metrics::v1::{NumberDataPoint, metric::Data, num
 use super::super::body::Encoder;
 use super::super::pushing::Sender;
 use super::super::resolve::resolve;
-use super::super::{OtlpError, Pusher, Setup, resource, start, stream};
+use super::super::{LogTap, OtlpError, Pusher, Setup, resource, start, stream};
 use crate::config::{Otlp, OtlpProtocol};
 use crate::events::{self, Events};
 use crate::host::clock;
@@ -50,6 +50,7 @@ pub(super) fn pushing(protocol: OtlpProtocol, endpoint: String) -> Otlp {
 pub(super) struct World {
     pub(super) runtime: tokio::runtime::Runtime,
     pub(super) events: Arc<Events>,
+    pub(super) logs: LogTap,
     frames: tokio::sync::watch::Sender<Option<Arc<Frame>>>,
 }
 
@@ -58,7 +59,7 @@ impl World {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (frames, _) = tokio::sync::watch::channel(None);
-        Self { runtime, events: Arc::new(Events::new()), frames }
+        Self { runtime, events: Arc::new(Events::new()), logs: LogTap::default(), frames }
     }
 
     pub(super) fn start(&self, config: &Otlp) -> Result<Option<Pusher>, OtlpError> {
@@ -77,6 +78,7 @@ impl World {
             frames: self.frames.subscribe(),
             events: Arc::clone(&self.events),
             runtime: self.runtime.handle().clone(),
+            logs: self.logs.clone(),
             instance: "127.0.0.1:10636".to_owned(),
         })
     }
@@ -105,6 +107,13 @@ impl World {
 
     pub(super) fn taken(&self) -> f64 {
         self.count(events::OTLP_EXPORTS.desc.name)
+    }
+
+    /// Log records with this outcome.
+    pub(super) fn records(&self, outcome: &str) -> f64 {
+        let mut batch = Batch::new();
+        self.events.put(std::iter::empty(), &mut batch);
+        frame_of(batch).value(events::OTLP_LOGS.desc.name, &[("outcome", outcome)]).unwrap_or(0.0)
     }
 
     pub(super) fn failed(&self) -> f64 {

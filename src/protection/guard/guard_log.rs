@@ -158,6 +158,7 @@ impl Task for LogWriter {
                 let target = name(targets, target);
                 let (mode, how) = (mode.label(), how.text());
                 tracing::info!(
+                    name: "memwarden.protection.step",
                     target_name = target,
                     mode,
                     step,
@@ -197,6 +198,7 @@ fn log_transition(target: &str, mode: Mode, transition: Transition, left: [Optio
     macro_rules! log {
         ($level:ident) => {
             tracing::$level!(
+                name: "memwarden.protection.transition",
                 target_name = target,
                 from,
                 to,

@@ -129,14 +129,13 @@ impl GuardSupervisor {
         }
     }
 
-    /// Applies the kept configuration, unless an incident is in progress.
-    pub fn catch_up(&mut self) {
-        if self.in_incident() {
-            return;
-        }
-        if let Some((protection, roots)) = self.waiting.take() {
+    /// Applies the kept configuration, unless an incident is in progress; returns whether one is.
+    pub fn catch_up(&mut self) -> bool {
+        let in_incident = self.in_incident();
+        if !in_incident && let Some((protection, roots)) = self.waiting.take() {
             self.configure(protection, &roots);
         }
+        in_incident
     }
 
     /// Whether a job is being ended, or was ended and its memory is awaited.
@@ -146,7 +145,8 @@ impl GuardSupervisor {
         report.is_some_and(|report| report.slots.iter().flatten().any(|slot| ends(slot.state)))
     }
 
-    fn in_incident(&self) -> bool {
+    /// Whether an incident that must not be interrupted is in progress.
+    pub fn in_incident(&self) -> bool {
         self.guard.as_ref().is_some_and(|guard| guard.shared.incident())
     }
 

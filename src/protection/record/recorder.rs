@@ -200,7 +200,7 @@ impl Task for Writer {
             Ok(Message::Record(incident))
                 if self.already_recorded(&incident) || self.add_to_earlier(&incident) => {}
             Ok(Message::Record(incident)) => {
-                tracing::warn!(incident = incident.id, "{}", summary(&incident));
+                tracing::warn!(name: "memwarden.incident", incident = incident.id, "{}", summary(&incident));
                 self.begin(*incident);
                 self.close(self.open.len() - 1);
             }
@@ -272,7 +272,7 @@ impl Writer {
             let last = moves.chain(incident.steps.iter().map(|step| step.unix_seconds));
             incident.ended_unix_seconds = Some(last.fold(incident.began_unix_seconds, f64::max));
             incident.interrupted = Some("memwarden ended during the incident".to_owned());
-            tracing::warn!(incident = id, "memwarden ended in the middle of an incident.");
+            tracing::warn!(name: "memwarden.incident.interrupted", incident = id, "memwarden ended in the middle of an incident.");
             let written = write_record(Some(&store), &incident);
             self.keep(&incident, written);
         }
@@ -342,7 +342,7 @@ impl Writer {
         open.late = false;
         if written {
             lock(&self.status).written += 1;
-            tracing::info!(incident = open.incident.id, "Wrote an incident record.");
+            tracing::info!(name: "memwarden.incident.recorded", incident = open.incident.id, "Wrote an incident record.");
         }
         if open.incident.awaits_answers() {
             open.closed = Some(clock::now());

@@ -42,6 +42,31 @@ fn a_reload_in_the_middle_takes_effect_afterwards() {
 }
 
 #[test]
+fn a_reload_without_the_matcher_of_the_job_takes_effect_afterwards() {
+    let Some(room) = Room::real() else { return };
+    let (mut job, keys) = slow(&room);
+    let daemon = room.guard(&keys);
+    room.wait_members(&daemon, "train", 1.0);
+    job.hold(64);
+    job.wait_said("asked");
+    let file = room.path("memwarden.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("matchers: [{name: train,", "matchers: [{name: renamed,")).unwrap();
+    daemon.signal("HUP");
+    wait_for("the word on the reload", SOON, || {
+        daemon.log().contains("the sources stay as they are until its end").then_some(())
+    });
+    assert!(job.wait().success());
+    assert_eq!(job.said(), ["up", "asked", "saved", "told to end"], "the incident went on as it began");
+    room.wait_move("cooldown");
+    let (second, _) = slow(&room);
+    daemon.wait_page("the new name", SOON, |page| {
+        page.0.iter().any(|series| series.labels.get("workload").is_some_and(|name| name == "renamed"))
+    });
+    drop(second);
+}
+
+#[test]
 fn a_daemon_that_is_killed_in_the_middle_is_followed_by_one_that_continues() {
     let Some(room) = Room::real() else { return };
     let (mut job, keys) = slow(&room);
