@@ -57,5 +57,6 @@ mod training;
 mod training_job;
 mod unit;
 mod unseen;
+mod upgrade;
 mod what_if;
 mod zoo;
