@@ -35,6 +35,7 @@ use super::resource;
 use crate::events::{Events, LogRecords};
 use crate::host::clock;
 use crate::host::http_client::{HttpClient, Version};
+use crate::model::finding;
 use crate::model::lock::lock;
 use crate::model::printable;
 
@@ -139,7 +140,7 @@ impl<R: opentelemetry::logs::LogRecord> Visit for Fields<'_, R> {
 
     fn record_str(&mut self, field: &Field, value: &str) {
         // A critical finding is a warning in the log, whose errors are those of memwarden itself.
-        if (field.name(), value) == ("severity", "critical") {
+        if (field.name(), value) == ("severity", finding::Severity::Critical.label()) {
             self.0.set_severity_text("ERROR");
             self.0.set_severity_number(Severity::Error);
         }
