@@ -155,6 +155,11 @@ mod tests {
                         524288000,
                     ),
                 ),
+                address_space: Some(
+                    Bytes(
+                        921600000,
+                    ),
+                ),
                 huge: Some(
                     Bytes(
                         2097152,

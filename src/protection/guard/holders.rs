@@ -50,9 +50,26 @@ fn holders(outlook: &Outlook, facts: &Facts) -> String {
     let known =
         outlook.conclusions.iter().filter_map(|known| Some((known, known.forecast.as_ref()?.used_bytes)));
     let mut all: Vec<(f64, String)> = known
-        .filter(|(known, _)| matches!(known.subject.resource.as_str(), "workload" | "tmpfs"))
+        .filter(|(known, _)| known.subject.resource.as_str() == "workload")
         .map(|(known, used)| (used, format!("{:#}", known.subject)))
         .collect();
+    all.extend(
+        facts
+            .tmpfs
+            .iter()
+            .flat_map(|table| &table.file_systems)
+            .filter(|files| files.used > Bytes::ZERO)
+            .map(|files| {
+                let workload =
+                    files.workload.as_ref().map_or_else(String::new, |own| format!(" of {}", own.name));
+                // They are read where it is nearly full.
+                let most = files.owners.iter().max_by_key(|(_, bytes)| *bytes);
+                let owner = most.map_or_else(String::new, |(user, bytes)| {
+                    format!(", most of user {user}: {}", format::bytes(bytes.value()))
+                });
+                (files.used.value(), format!("files in {}{workload}{owner}", files.mount))
+            }),
+    );
     let HeldMemory { kernel, huge_pages, arc } = facts.held_memory;
     for (held, who) in [(kernel, "the kernel"), (huge_pages, "pools of huge pages"), (arc, "the ARC of ZFS")]
     {
@@ -62,4 +79,39 @@ fn holders(outlook: &Outlook, facts: &Facts) -> String {
     let named = all.iter().take(MOST).map(|(used, who)| format!("{who} ({})", format::bytes(*used)));
     let named: Vec<_> = named.collect();
     if named.is_empty() { "not known".to_owned() } else { named.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    use crate::model::facts::{Tmpfs, TmpfsTable};
+    use crate::model::time::Timestamp;
+
+    #[test]
+    fn files_in_memory_are_named_with_their_owner() {
+        let files = Tmpfs {
+            device: "0:9".into(),
+            workload: None,
+            mount: "/dev/shm".into(),
+            size: Bytes::new(4 << 30),
+            used: Bytes::new(3 << 30),
+            owners: vec![(1001, Bytes::new(1 << 30)), (1002, Bytes::new(2 << 30))],
+        };
+        let table = TmpfsTable {
+            read_at: Timestamp::from_secs(1),
+            file_systems: vec![files],
+            of_process: Default::default(),
+            of_workload: Default::default(),
+            left_out: BTreeMap::new(),
+        };
+        let held_memory = HeldMemory { kernel: Some(Bytes::new(1 << 30)), ..HeldMemory::default() };
+        let facts = Facts { tmpfs: Some(table.into()), held_memory, ..Facts::default() };
+        assert_eq!(
+            holders(&Outlook::default(), &facts),
+            "files in /dev/shm, most of user 1002: 2.0 GiB (3.0 GiB), the kernel (1.0 GiB)"
+        );
+        assert_eq!(holders(&Outlook::default(), &Facts::default()), "not known");
+    }
 }
