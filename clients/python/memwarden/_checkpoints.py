@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
+from ._agreement import _Agreement, default_store
 from ._base import JSON, Path, _guarded, _hide, _now, _short
 from ._process import _torch
 from ._session import _Session, _Worker
 from ._signals import _Handlers
 from ._steps import _Steps
-
-if TYPE_CHECKING:
-    from ._agreement import _Agreement
 
 # Seconds that the end of training waits for a call of the store that is under way.
 END_WAIT = 2.0
@@ -41,14 +39,11 @@ class _Checkpoints:
     def reset(self) -> None:
         self._due = False
         if self.agreement is not None:
-            self.agreement = type(self.agreement)(self._agreement_tells)
+            self.agreement = _Agreement(self._agreement_tells)
 
     def take_part(self) -> _Agreement:
         """This process saves when it is asked: from now on it takes part in the agreement."""
         if self.agreement is None:
-            # Few programs need it.
-            from ._agreement import _Agreement
-
             self.agreement = _Agreement(self._agreement_tells)
         if self._session.ready:
             self.run()
@@ -84,7 +79,7 @@ class _Checkpoints:
 
     def watch(self) -> None:
         """In the thread that reads the allocator: the other one may wait for a store that hangs."""
-        if self.agreement is not None and _ranks() > 1:
+        if self.agreement is not None and default_store()[1] > 1:
             self.agreement.watch()
 
     @property
@@ -93,7 +88,7 @@ class _Checkpoints:
         if self._due:
             return True
         agreement = self.agreement
-        return agreement is not None and agreement.asked and _ranks() <= 1
+        return agreement is not None and agreement.asked and default_store()[1] <= 1
 
     def boundary(self, n: int) -> bool:
         """After step `n`, in the training thread, at the same place of every rank: whether to save now."""
@@ -156,17 +151,9 @@ class _Checkpoints:
         self._session.send(message, keep=True)
 
 
-def _ranks() -> int:
-    from ._agreement import default_store
-
-    return default_store()[1]
-
-
 def _any_rank_asked(asked: bool) -> bool:
     """A collective: every rank calls it at the same step."""
     distributed = sys.modules.get("torch.distributed")
-    from ._agreement import default_store
-
     store, world = default_store()
     if distributed is None or world <= 1 or store is not None:
         return False

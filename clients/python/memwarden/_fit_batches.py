@@ -18,8 +18,7 @@ from ._steps import _Steps
 MEASURED_FIRST, MEASURED_EVERY = 16, 128
 # Sizes below which a step is far from them that is so many times larger than the largest.
 FEW, FAR = 8, 2.0
-# Seconds after which what is held between two steps is looked at, if no step is measured; no sooner is one measured that is no larger
-# than those before: it takes a millisecond where the model is in host memory.
+# Seconds after which what is held between two steps is looked at, if no step is measured.
 RESTED_AFTER = 1.0
 
 
@@ -41,7 +40,7 @@ class Batches:
         # allocated for good is still to be found out.
         self._within_step = self._observed = self._unsettled = False
         self._largest: Optional[Batch] = None
-        self.seen = self.steps_seen = self._measured_at = 0
+        self.seen = self.steps_seen = 0
         # Batches that the loader had still to give when the last micro-batch was measured.
         self._left = 0
         self._batch: Optional[Batch] = None
@@ -64,10 +63,8 @@ class Batches:
         if larger:
             self._largest, self._steps.largest_batch = batch, batch.units
         self._batch = batch
-        rested = time.monotonic() > self._rested + RESTED_AFTER
-        due = self.steps_seen >= self._measured_at + MEASURED_EVERY and rested or self.steps_seen == self._measured_at
-        measured = self.steps_seen < MEASURED_FIRST or larger or due
-        if not self._within_step and (measured or rested):
+        measured = self.steps_seen < MEASURED_FIRST or larger or self.steps_seen % MEASURED_EVERY == 0
+        if not self._within_step and (measured or time.monotonic() > self._rested + RESTED_AFTER):
             self._rested = time.monotonic()
             held = ((place, held_on(place)) for place in self.places())
             self.resting = {place: now for place, now in held if now is not None}
@@ -78,8 +75,6 @@ class Batches:
             self._begin_measuring(measured)
 
     def _begin_measuring(self, measured: bool) -> None:
-        if measured:
-            self._measured_at = self.steps_seen
         if None in self._first_step.places and measured:
             _take_host_peak()  # That of loading the model, and of micro-batches that are not measured.
         for place in self._first_step.places:

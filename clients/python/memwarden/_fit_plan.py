@@ -90,15 +90,13 @@ class Plan:
 
     # -- facts
 
-    def loading(self, loader: Any) -> bool:
-        """An iterator of a DataLoader gives a batch; the one before a micro-batch of training counts. Whether it is another one."""
-        if self._latest_ref is not None and self._latest_ref() is loader:
-            self._given += 1
-            return False
-        self._latest_ref, self._given = weakref.ref(loader), 1
+    def loading(self, loader: Any) -> None:
+        """An iterator of a DataLoader gives a batch; the one before a micro-batch of training counts."""
+        if self._latest_ref is None or self._latest_ref() is not loader:
+            self._latest_ref, self._given = weakref.ref(loader), 0
+        self._given += 1
         if self._loader_ref is None or self._loader_ref() is None:
             self._loader_ref = self._latest_ref
-        return True
 
     def batches(self, training: bool = False) -> Optional[Tuple[int, int]]:
         """Of the loader that gave the last batch: how many it has, and how many it has given."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import atexit
-import functools
 import os
 import signal
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Union
 
 from ._allocator import _Allocator
 from ._base import (
@@ -30,18 +29,15 @@ from ._base import (
 )
 from ._checkpoints import Saver, _Checkpoint, _Checkpoints
 from ._ending import described, sentence, uncaught
+from ._evidence import _Evidence
 from ._fit import _Fit
 from ._identity import _Identity
 from ._phases import _Phase, _Phases
 from ._process import _devices
 from ._recording import Recording
+from ._risks import _Risks
 from ._session import _Log, _Session, _Worker
 from ._steps import _Steps
-
-if TYPE_CHECKING:
-    from ._evidence import _Evidence
-    from ._risks import _Risks
-    from ._session import Instrument
 
 _monitors: "weakref.WeakSet[Monitor]" = weakref.WeakSet()
 # The monitor of a program that is instrumented without a change.
@@ -97,31 +93,13 @@ class Monitor(Recording):
         self._phases = _Phases(session, phase_memory)
         self._allocator = _Allocator(session, self._identity, self._keep, folder)
         self._checkpoints = _Checkpoints(session, self._steps, agree_every)
+        self._evidence = _Evidence(session)
         self._identity.saving = self._checkpoints.saving
-        self._url = url
+        self._risks = _Risks(session, url)
         self._fit = _Fit(session, self._steps, self._identity)
-        # The hooks that report to this monitor.
-        self._instruments: List[Instrument] = []
         self._interval = interval
         self._worker = _Worker(session, "memwarden", self._loop)
         _monitors.add(self)
-
-    # Parts that are loaded at their first use.
-
-    @functools.cached_property
-    def _evidence(self) -> _Evidence:
-        from ._evidence import _Evidence
-
-        return _Evidence(self._session)
-
-    @functools.cached_property
-    def _risks(self) -> _Risks:
-        from ._risks import _Risks
-
-        return _Risks(self._session, self._url)
-
-    def _watch_evidence(self) -> None:
-        self._evidence.watch()
 
     # -- begin and end
 
@@ -169,7 +147,7 @@ class Monitor(Recording):
         self._checkpoints.end()
         if self._interval > 0:
             self._last_memory()
-        self._flush(ends=True)
+        self._flush()
         session.close(ending)
         return is_connected
 
@@ -189,10 +167,9 @@ class Monitor(Recording):
         """In a child process, whose totals begin at zero."""
         self._session.forked()
         self._began = _clock()
-        parts = (self._identity, self._steps, self._phases, self._checkpoints, self._fit, *self._instruments)
+        parts = (self._identity, self._steps, self._phases, self._checkpoints, self._fit, self._evidence)
         for part in parts:
             part.reset()
-        vars(self).pop("_evidence", None)
 
     def _greeting(self) -> List[bytes]:
         """The first lines of a connection: all cumulative values."""
@@ -200,9 +177,7 @@ class Monitor(Recording):
         lines = [*self._identity.greeting(), self._steps.line, *self._phases.lines(), *self._fit.lines()]
         return [line for line in lines if line]
 
-    def _flush(self, ends: bool = False) -> None:
-        for each in self._instruments:
-            each.flush(ends)
+    def _flush(self) -> None:
         self._steps.flush()
         self._phases.flush()
 
@@ -222,7 +197,7 @@ class Monitor(Recording):
             self._checkpoints.watch,
             self._fit.refresh,
             self._identity.watch,
-            self._watch_evidence,
+            self._evidence.watch,
             session.log.write,
         )
         while not self._rests(ends):
@@ -337,8 +312,7 @@ class Monitor(Recording):
     @_guarded()
     def attach(self, model: Any = None, optimizer: Any = None) -> None:
         """Plain PyTorch: steps from the optimizer's hook, tokens and the forward phase from the model's."""
-        from ._hook_calls import _untraced
-        from ._hooks import _Watch
+        from ._hooks import _untraced, _Watch
 
         watch = _Watch(self)
         if model is not None:
@@ -346,8 +320,8 @@ class Monitor(Recording):
             watch.follow(model)
         if optimizer is not None:
             watch.fit.made(optimizer)
-            optimizer.register_step_pre_hook(_untraced(watch.before_step, watch.rests))
-            optimizer.register_step_post_hook(_untraced(watch.after_step, watch.counts_step))
+            optimizer.register_step_pre_hook(_untraced(watch.before_step))
+            optimizer.register_step_post_hook(_untraced(watch.after_step))
 
     # -- reports; the snapshots and the timeline are those of `Recording`
 

@@ -14,10 +14,10 @@ from ._session import _Session
 class _Total:
     """The state of a phase."""
 
-    __slots__ = ("seconds", "count", "last", "peak", "open_since", "changed", "reported_open")
+    __slots__ = ("seconds", "count", "peak", "open_since", "changed", "reported_open")
 
     def __init__(self) -> None:
-        self.seconds, self.count, self.last = 0.0, 0, 0.0
+        self.seconds, self.count = 0.0, 0
         self.peak: Optional[int] = None
         self.open_since: Optional[float] = None
         self.changed = self.reported_open = False
@@ -75,17 +75,16 @@ class _Phases:
         except Exception as error:
             _hide(error, "phase")
 
-    def end(self, name: str, begun: Any, less: float = 0.0, times: int = 1) -> None:
-        """Ends what `begin` began; `less` are seconds in it that do not count, and it stands for so many `times`."""
+    def end(self, name: str, begun: Any, less: float = 0.0) -> None:
+        """Ends what `begin` began; `less` are seconds in it that do not count."""
         if begun is None or self._session.off:
             return
         try:
             total = self.totals.get(name)
             if total is None:
                 return
-            total.last = max(0.0, _clock() - begun[0] - less)
-            total.seconds += times * total.last
-            total.count += times
+            total.seconds += max(0.0, _clock() - begun[0] - less)
+            total.count += 1
             total.changed, total.open_since = True, None
             raised = sys.exc_info()[1]
             if raised is not None and self._left[1] != id(raised):
@@ -100,13 +99,6 @@ class _Phases:
                     total.peak = max(total.peak or 0, highest)
         except Exception as error:
             _hide(error, "phase")
-
-    def extend(self, names: Sequence[str], steps: int, of: int) -> None:
-        """Phases of steps that were only counted, after so many others: each took as long as the last one."""
-        for total in (self.totals[name] for name in names if name in self.totals):
-            each = total.count / of
-            more = round(steps * (round(each) or each))
-            total.seconds, total.count, total.changed = total.seconds + more * total.last, total.count + more, True
 
     def lines(self) -> List[bytes]:
         """A message for each phase that has ended."""

@@ -6,22 +6,11 @@ import collections
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Callable, Deque, List, Optional
+from typing import Any, Callable, Deque, List, Optional
 
 from ._base import JSON, MOST_ENTRIES, Path, _encode, _getpid, _now, _say
 from ._link import _link
 
-if TYPE_CHECKING:
-    from typing import Protocol
-
-    class Instrument(Protocol):
-        """Hooks that report to a monitor, which knows no more of them."""
-
-        def flush(self, ends: bool = False) -> None:
-            """Reports what was only counted; `ends`: now, and otherwise where nothing has been counted since the last call."""
-
-        def reset(self) -> None:
-            """In a child process."""
 
 
 def _load_thread_exit() -> None:

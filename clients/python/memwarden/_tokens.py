@@ -11,19 +11,19 @@ class _Tokens:
     """Counts tokens. A mask on a device is added up there, and read without waiting for the device."""
 
     def __init__(self) -> None:
-        self.known = 0
+        self._known = 0
         self._taken = 0
         self._devices: Dict[Any, _OnDevice] = {}
 
     def add(self, rows: int, columns: int, mask: Any) -> None:
         """Adds a batch of `rows` sequences of `columns` tokens each."""
         if mask is None or tuple(getattr(mask, "shape", ())) != (rows, columns):
-            self.known += rows * columns
+            self._known += rows * columns
             return
         device = getattr(mask, "device", None)
         kind = getattr(device, "type", str(device))
         if kind == "cpu":
-            self.known += int((mask != 0).sum())
+            self._known += int((mask != 0).sum())
         elif kind == "cuda":
             if not _torch().cuda.is_current_stream_capturing():
                 counter = self._devices.get(device)
@@ -31,11 +31,11 @@ class _Tokens:
                     counter = self._devices[device] = _OnDevice(device)
                 counter.add(mask)
         else:
-            self.known += rows * columns
+            self._known += rows * columns
 
     def take(self) -> int:
         """The tokens since the last call; those of a device as far as it has come."""
-        total = self.known + sum(each.read() for each in self._devices.values())
+        total = self._known + sum(each.read() for each in self._devices.values())
         taken, self._taken = total - self._taken, total
         return taken
 

@@ -9,7 +9,7 @@ import memwarden
 import pytest
 from conftest import PATIENCE
 from fit_program import GIB, MIB, Program, prediction
-from memwarden import _fit_batches, _fit_verdict
+from memwarden import _fit_verdict
 
 
 def test_the_optimizers_state_is_predicted_before_the_first_forward_and_before_the_first_step(daemon, monitor, torch):
@@ -41,14 +41,13 @@ def test_the_largest_batch_is_predicted_from_smaller_ones(daemon, monitor, torch
 
 def test_the_first_steps_are_measured_and_then_few(daemon, monitor, torch, monkeypatch):
     program, measured = Program(torch, monitor), []
-    monkeypatch.setattr(_fit_batches, "RESTED_AFTER", 0.0)
     ends = program.fit.batches.forward_ends
     monkeypatch.setattr(
         program.fit.batches, "forward_ends", lambda output: (measured.append(program.fit.batches.measuring), ends(output))
     )
     for _ in range(200):
         program.step(2, 8)
-    assert [number for number, each in enumerate(measured) if each] == [*range(16), 143]
+    assert [number for number, each in enumerate(measured) if each] == [*range(16), 128]
     # A larger one is measured at once.
     program.step(2, 16)
     assert measured[-1]

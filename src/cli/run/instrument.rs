@@ -23,7 +23,7 @@ macro_rules! client {
 
 /// The package `memwarden`. Its `auto/sitecustomize.py` is written a second time beside it, where Python finds it at its
 /// start, so that one entry of `PYTHONPATH` is enough for both.
-const PACKAGE: [(&str, &str); 42] = client! {
+const PACKAGE: [(&str, &str); 41] = client! {
     "__init__.py"
     "__main__.py"
     "_agreement.py"
@@ -44,7 +44,6 @@ const PACKAGE: [(&str, &str); 42] = client! {
     "_fit_save.py"
     "_fit_size.py"
     "_fit_verdict.py"
-    "_hook_calls.py"
     "_hooks.py"
     "_huggingface.py"
     "_identity.py"
