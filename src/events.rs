@@ -3,7 +3,7 @@
 //! A log line and its counter cannot diverge, because nothing else writes either. Each frame exposes every counter,
 //! from zero on.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -80,8 +80,8 @@ pub struct Events {
     otlp: Mutex<OtlpState>,
     otlp_logs: [AtomicU64; LogRecords::ALL.len()],
     otlp_logs_failing: AtomicBool,
-    /// The number of the last end that was logged; those of the first frame are from before a restart.
-    last_end: Mutex<Option<u64>>,
+    /// The Unix time of the first frame; and of each end of the last frame its time, as bits, and its process.
+    ends: Mutex<Option<(f64, HashSet<(u64, u32)>)>>,
     sources: Mutex<HashMap<&'static str, SourceState>>,
     needs: Mutex<Vec<(&'static str, bool)>>,
     records: Mutex<Option<RecordsState>>,
@@ -309,13 +309,21 @@ impl Events {
         }
     }
 
-    /// Logs the ends of a frame that are new since the frame before, each with its sentence.
-    pub fn ended<'a>(&self, ends: impl Iterator<Item = &'a End>, sentence: impl Fn(&End) -> String) {
-        let mut last = lock(&self.last_end);
-        let known = *last;
+    /// Logs the ends of the frame of `at` that the frame before did not have, each with its sentence; those from before
+    /// the first frame were logged before a restart. Numbers do not identify an end: they begin again with the analyzer.
+    pub fn ended<'a>(
+        &self,
+        at: Timestamp,
+        ends: impl Iterator<Item = &'a End>,
+        sentence: impl Fn(&End) -> String,
+    ) {
+        let mut state = lock(&self.ends);
+        let (began, known) = state.get_or_insert_with(|| (at.unix().as_secs_f64(), HashSet::new()));
+        let before = std::mem::take(known);
         for end in ends {
-            *last = Some(last.unwrap_or_default().max(end.number));
-            if known.is_none_or(|known| end.number <= known) {
+            let key = (end.unix_seconds.to_bits(), end.pid);
+            known.insert(key);
+            if before.contains(&key) || end.unix_seconds < *began {
                 continue;
             }
             let (workload, run, rank) = (end.workload.as_str(), end.run.as_str(), end.rank.as_str());
@@ -338,7 +346,6 @@ impl Events {
             }
             if end.cause == EndCause::Finished { log!(info) } else { log!(warn) }
         }
-        last.get_or_insert_default();
     }
 
     /// Records a response with this status code.

@@ -118,9 +118,8 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let (stop, stopped) = watch::channel(false);
     let (reload, mut reloads) = mpsc::channel(1);
     let (stale_after, judged) = watch::channel(config.sampling.interval * STALE_INTERVALS);
-    let records =
-        Records::start(&config, Arc::clone(&events)).context("cannot start the records of protection")?;
-    let records = Arc::new(records);
+    let records = Records::start(&config, Arc::clone(&events)).map(Arc::new);
+    let records = records.context("cannot start the records of protection")?;
     let (show_incidents, incidents) = watch::channel(incidents(&records));
     let checkpoints: Arc<Checkpoints> = Arc::default();
     let protected = !protection(&config).targets.is_empty();
@@ -224,7 +223,8 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
             _ = signals.acquire.recv() => daemon.control(Control::AcquireGpu),
             () = tick(&mut watchdog) => daemon.watchdog(),
             _ = second.tick() => {
-                daemon.sampler.catch_up(daemon.guard.catch_up());
+                daemon.sampler.catch_up(daemon.guard.catch_up(), clock::now());
+                daemon.stale_after.send_replace(daemon.sampler.interval() * STALE_INTERVALS);
                 daemon.look_for_rival().await;
                 daemon.watch();
             }
@@ -311,8 +311,8 @@ impl Daemon<'_> {
         }
         let context = context(&config.paths, Arc::clone(&self.checkpoints), Arc::clone(&self.past_runs));
         self.guard.configure(protection(&config), &context.roots);
-        self.sampler.configure(config.clone(), context, self.guard.in_incident());
-        self.stale_after.send_replace(config.sampling.interval * STALE_INTERVALS);
+        self.sampler.configure(config.clone(), context, self.guard.in_incident(), clock::now());
+        self.stale_after.send_replace(self.sampler.interval() * STALE_INTERVALS);
         self.config = config;
         Ok(())
     }

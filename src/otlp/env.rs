@@ -42,15 +42,14 @@ impl<'a> Env<'a> {
 
     /// An exporter option: from the variable for metrics, else from the one for all signals.
     pub(super) fn option<T>(&mut self, option: &str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
-        let [own, all] = names(option);
+        let [own, all] = names("METRICS", option);
         self.first(&[&own, &all], parse)
     }
 
-    /// The headers from the variable for metrics, else from the one for all signals.
-    pub(super) fn headers(&mut self) -> Vec<(HeaderName, HeaderValue)> {
-        let Some((name, text)) =
-            names("HEADERS").into_iter().find_map(|name| self.get(&name).map(|text| (name, text)))
-        else {
+    /// The headers from the variable for this signal, else from the one for all signals.
+    pub(super) fn headers(&mut self, signal: &str) -> Vec<(HeaderName, HeaderValue)> {
+        let set = |name: String| self.get(&name).map(|text| (name, text));
+        let Some((name, text)) = names(signal, "HEADERS").into_iter().find_map(set) else {
             return Vec::new();
         };
         let mut found = Vec::new();
@@ -90,13 +89,16 @@ impl<'a> Env<'a> {
         })
     }
 
+    /// Adds a warning, once: a variable can apply to several signals.
     pub(super) fn warn(&mut self, what: String) {
-        self.warnings.push(what);
+        if !self.warnings.contains(&what) {
+            self.warnings.push(what);
+        }
     }
 }
 
-fn names(option: &str) -> [String; 2] {
-    [format!("OTEL_EXPORTER_OTLP_METRICS_{option}"), format!("OTEL_EXPORTER_OTLP_{option}")]
+fn names(signal: &str, option: &str) -> [String; 2] {
+    [format!("OTEL_EXPORTER_OTLP_{signal}_{option}"), format!("OTEL_EXPORTER_OTLP_{option}")]
 }
 
 /// The value of a word, in any case; `why` is the error for any other.
@@ -176,7 +178,7 @@ mod tests {
         fn no_text_panics(text in ".*") {
             let read = |_: &str| Some(text.clone());
             let mut env = Env::new(&read);
-            env.headers();
+            env.headers("LOGS");
             env.pairs("OTEL_RESOURCE_ATTRIBUTES");
             env.option("TIMEOUT", milliseconds);
         }

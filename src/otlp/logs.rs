@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, USER_AGENT};
 use http::{Request, Response};
 use http_body_util::Full;
 use opentelemetry::logs::{AnyValue, LogRecord as _, Logger as _, LoggerProvider as _, Severity};
@@ -35,6 +36,7 @@ use super::resource;
 use crate::events::{Events, LogRecords};
 use crate::host::clock;
 use crate::host::http_client::{HttpClient, Version};
+use crate::model::error_chain::error_chain;
 use crate::model::finding;
 use crate::model::lock::lock;
 use crate::model::printable;
@@ -175,9 +177,15 @@ impl LogTap {
     ) -> Option<LogExport> {
         let export = resolved.and_then(|resolved| {
             let endpoint = resolved.logs.as_ref()?;
+            let failure = Failure::default();
+            let transport = Transport {
+                resolved: Arc::clone(resolved),
+                runtime: runtime.clone(),
+                failure: Arc::clone(&failure),
+            };
             let mut builder = LogExporter::builder()
                 .with_http()
-                .with_http_client(Transport { resolved: Arc::clone(resolved), runtime: runtime.clone() })
+                .with_http_client(transport)
                 .with_endpoint(endpoint.to_string())
                 .with_protocol(Protocol::HttpBinary)
                 .with_timeout(resolved.timeout);
@@ -188,9 +196,9 @@ impl LogTap {
                 .build()
                 .inspect_err(|error| events.otlp_logs_failed(0, &resolved.hide(&error.to_string())))
                 .ok()?;
-            Some((exporter, Arc::clone(resolved)))
+            Some((exporter, Arc::clone(resolved), failure))
         });
-        let active = export.map(|(exporter, resolved)| {
+        let active = export.map(|(exporter, resolved, failure)| {
             let waiting = Arc::default();
             let attributes = resource::attributes(&resolved.resource, instance.to_owned());
             let attributes = attributes.into_iter().filter(|(key, _)| !key.starts_with("telemetry.sdk."));
@@ -201,13 +209,14 @@ impl LogTap {
                 .with_max_queue_size(QUEUE)
                 .with_scheduled_delay(INTERVAL)
                 .build();
+            let (waits, events) = (Arc::clone(&waiting), Arc::clone(events));
             let exporter =
-                Counted { exporter, resolved, waiting: Arc::clone(&waiting), events: Arc::clone(events) };
+                Counted { exporter, resolved, failure, waiting: waits, events: Arc::clone(&events) };
             let processor = BatchLogProcessor::builder(exporter).with_batch_config(config).build();
             let provider =
                 SdkLoggerProvider::builder().with_resource(resource).with_log_processor(processor).build();
             let logger = provider.logger(env!("CARGO_PKG_NAME"));
-            (Arc::new(Active { logger, waiting, events: Arc::clone(events) }), LogExport(provider))
+            (Arc::new(Active { logger, waiting, events }), LogExport(provider))
         });
         let (active, export) = active.unzip();
         *lock(&self.0) = active;
@@ -215,11 +224,15 @@ impl LogTap {
     }
 }
 
+/// Why the last request failed, which the exporter does not pass on; absent where it was answered.
+type Failure = Arc<Mutex<Option<String>>>;
+
 /// Counts what was exported.
 #[derive(Debug)]
 struct Counted {
     exporter: LogExporter,
     resolved: Arc<Resolved>,
+    failure: Failure,
     waiting: Arc<AtomicUsize>,
     events: Arc<Events>,
 }
@@ -231,7 +244,10 @@ impl opentelemetry_sdk::logs::LogExporter for Counted {
         self.waiting.fetch_sub(count, Ordering::Relaxed);
         match &result {
             Ok(()) => self.events.otlp_logs(LogRecords::Exported, count),
-            Err(error) => self.events.otlp_logs_failed(count, &self.resolved.hide(&error.to_string())),
+            Err(error) => {
+                let why = lock(&self.failure).take().unwrap_or_else(|| error.to_string());
+                self.events.otlp_logs_failed(count, &self.resolved.hide(&why));
+            }
         }
         result
     }
@@ -245,11 +261,12 @@ impl opentelemetry_sdk::logs::LogExporter for Counted {
     }
 }
 
-/// Sends a request as pushes of metrics are sent: with their headers, certificates and limits. Certificates are read for
-/// each request, so that renewed ones are used.
+/// Sends a request as pushes of metrics are sent: with their certificates and limits. Certificates are read for each
+/// request, so that renewed ones are used.
 struct Transport {
     resolved: Arc<Resolved>,
     runtime: Handle,
+    failure: Failure,
 }
 
 impl fmt::Debug for Transport {
@@ -270,16 +287,51 @@ impl opentelemetry_http::HttpClient for Transport {
         let resolved = Arc::clone(&self.resolved);
         // The thread of the batch processor has no runtime.
         let answer = self.runtime.spawn(async move {
-            let Resolved { trust, identity, timeout, headers, .. } = &*resolved;
+            let Resolved { trust, identity, timeout, log_headers, .. } = &*resolved;
             let uri = request.uri().clone();
             let client =
                 HttpClient::of(&uri, trust, identity.as_ref(), Version::Http1Once, LARGEST_ANSWER, *timeout)?;
-            for (name, value) in headers {
-                request.headers_mut().insert(name, value.clone());
+            // The exporter has added those of the environment, without the checks of `env`.
+            let mut headers = std::mem::replace(request.headers_mut(), log_headers.clone());
+            for name in [CONTENT_TYPE, CONTENT_ENCODING, USER_AGENT] {
+                if let Some(value) = headers.remove(&name) {
+                    request.headers_mut().entry(name).or_insert(value);
+                }
             }
             let (head, body) = client.answer(request.map(Full::new)).await?;
             Ok::<_, HttpError>(Response::from_parts(head, body?.to_bytes()))
         });
-        Box::pin(async move { answer.await? })
+        let failure = Arc::clone(&self.failure);
+        Box::pin(async move {
+            let answer = answer.await.unwrap_or_else(|error| Err(error.into()));
+            *lock(&failure) = answer.as_ref().err().map(|error| error_chain(&**error));
+            answer
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry_http::HttpClient as _;
+
+    use super::super::resolve::resolve;
+    use super::*;
+    use crate::config::Otlp;
+
+    #[test]
+    fn the_reason_of_a_failed_request_is_kept_until_one_is_answered() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let resolved = resolve(&Otlp { enabled: true, ..Otlp::default() }, &|_| None).unwrap().0.unwrap();
+        let failure = Failure::default();
+        let transport = Transport {
+            resolved: Arc::new(resolved),
+            runtime: runtime.handle().clone(),
+            failure: Arc::clone(&failure),
+        };
+        // Nothing listens on port 1.
+        let request = Request::post("http://127.0.0.1:1/v1/logs").body(Bytes::new()).unwrap();
+        assert!(runtime.block_on(transport.send_bytes(request)).is_err());
+        let why = lock(&failure).clone().unwrap();
+        assert!(why.contains("refused"), "{why}");
     }
 }

@@ -115,7 +115,7 @@ pub fn check(config: &Otlp) -> Result<Vec<String>, OtlpError> {
 }
 
 fn pusher(setup: Setup<'_>, resolved: Resolved) -> Result<Pusher, OtlpError> {
-    let Setup { catalog, frames, events, runtime, instance, logs, .. } = setup;
+    let Setup { config, catalog, frames, events, runtime, instance, logs, .. } = setup;
     let encoder = Encoder::new(
         stream::streams(&catalog, resolved.names),
         &resource::resource(&resolved.resource, instance.clone()),
@@ -131,6 +131,9 @@ fn pusher(setup: Setup<'_>, resolved: Resolved) -> Result<Pusher, OtlpError> {
             OtlpProtocol::HttpProtobuf => "http/protobuf",
         },
     );
+    if config.logs && resolved.logs.is_none() && resolved.protocol == OtlpProtocol::Grpc {
+        tracing::info!("OTLP log records are sent by HTTP only; with gRPC as protocol, none are sent.");
+    }
     let push = move || {
         let sender = Arc::clone(&sender);
         async move { sender.push().await }
@@ -160,14 +163,17 @@ impl Pusher {
     ///
     /// Blocks for at most `deadline`; must not be called on a thread of the runtime.
     pub fn shutdown(self, deadline: Duration) {
+        let began = clock::now();
         let (done, answer) = mpsc::channel();
-        if self.ends.send(done).is_ok() {
-            let _ = answer.recv_timeout(deadline);
-        }
-        self.stop.send_replace(true);
+        let is_pushing = self.ends.send(done).is_ok();
+        // Metrics and log records are sent at the same time.
         if let Some(logs) = self.logs {
             logs.shutdown(deadline);
         }
+        if is_pushing {
+            let _ = answer.recv_timeout(deadline.saturating_sub(clock::now().since(began)));
+        }
+        self.stop.send_replace(true);
     }
 }
 

@@ -25,6 +25,8 @@ pub(super) struct Resolved {
     pub(super) logs: Option<Uri>,
     /// All values are marked as sensitive.
     pub(super) headers: HeaderMap,
+    /// The headers for log records, marked in the same way.
+    pub(super) log_headers: HeaderMap,
     /// Time limit of one export.
     pub(super) timeout: Duration,
     pub(super) interval: Duration,
@@ -49,7 +51,8 @@ impl Resolved {
     pub(super) fn hide(&self, text: &str) -> String {
         /// Shorter values, such as the number of a tenant, are kept: removing them would make the message unreadable.
         const SHORTEST: usize = 6;
-        let values = self.headers.values().filter_map(|value| value.to_str().ok());
+        let values = self.headers.values().chain(self.log_headers.values());
+        let values = values.filter_map(|value| value.to_str().ok());
         // The second word of `Bearer TOKEN` is secret on its own.
         let secrets = values.flat_map(|value| std::iter::once(value).chain(value.split_whitespace().skip(1)));
         secrets
@@ -89,13 +92,14 @@ pub(super) fn resolve(
         (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
         _ => identity(&mut env),
     };
-    let headers = headers(config, &mut env);
+    let [headers, log_headers] = ["METRICS", "LOGS"].map(|signal| headers(config, signal, &mut env));
     let resource = resource(config, &mut env);
     let resolved = Resolved {
         protocol,
         endpoint,
         logs,
         headers,
+        log_headers,
         timeout,
         interval,
         gzip,
@@ -113,7 +117,7 @@ pub(super) fn resolve(
 fn wanted(config: &Otlp, env: &mut Env<'_>) -> bool {
     let on = config.enabled
         || env.get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT").is_some()
-        || env.get("OTEL_EXPORTER_OTLP_ENDPOINT").is_some();
+        || env.get(GENERAL).is_some();
     if !on {
         return false;
     }
@@ -146,40 +150,41 @@ fn endpoint(config: &Otlp, protocol: OtlpProtocol, env: &mut Env<'_>) -> Result<
         return address(text, protocol, insecure, append)
             .map_err(|why| OtlpError::Endpoint { endpoint: without_user(text), why });
     }
-    let read = |text: &str, append: bool| address(text, protocol, insecure, append);
-    let mut first = |name: &str, append: bool| {
-        let text = env.get(name)?;
-        read(&text, append)
-            .map_err(|why| env.warn(format!("{name} is ignored: `{}` {why}", without_user(&text))))
-            .ok()
-    };
-    let found = first("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", false)
-        .or_else(|| first("OTEL_EXPORTER_OTLP_ENDPOINT", http));
+    let mut first = |name: &str, append: bool| named(name, protocol, insecure, append, env);
+    let found = first("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", false).or_else(|| first(GENERAL, http));
     Ok(found.unwrap_or_else(|| {
         Uri::from_static(if http { "http://localhost:4318/v1/metrics" } else { "http://localhost:4317" })
     }))
 }
 
-/// Where log records go: beside the metrics, or where the environment says. The exporter knows HTTP only.
+/// The endpoint for all signals.
+const GENERAL: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+
+/// The address in a variable; absent where it is unset or cannot be used.
+fn named(name: &str, protocol: OtlpProtocol, insecure: bool, append: bool, env: &mut Env<'_>) -> Option<Uri> {
+    let text = env.get(name)?;
+    address(&text, protocol, insecure, append)
+        .map_err(|why| env.warn(format!("{name} is ignored: `{}` {why}", without_user(&text))))
+        .ok()
+}
+
+/// Where log records go: where the environment says, else beside the metrics. The exporter knows HTTP only.
 fn logs(config: &Otlp, protocol: OtlpProtocol, metrics: &Uri, env: &mut Env<'_>) -> Option<Uri> {
-    let named =
+    const OWN: &str = "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT";
+    let wanted =
         env.get("OTEL_LOGS_EXPORTER").is_none_or(|all| all.split(',').any(|one| one.trim() == "otlp"));
-    if !config.logs || !named {
+    if !config.logs || !wanted {
         return None;
     }
-    if let Some(text) = env.get("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT").filter(|_| config.endpoint.is_none()) {
-        return address(&text, OtlpProtocol::HttpProtobuf, false, false)
-            .map_err(|why| {
-                env.warn(format!(
-                    "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT is ignored: `{}` {why}",
-                    without_user(&text)
-                ));
-            })
-            .ok();
+    let by_variable = config.endpoint.is_none();
+    if by_variable && env.get(OWN).is_some() {
+        return named(OWN, OtlpProtocol::HttpProtobuf, false, false, env);
     }
     if protocol == OtlpProtocol::Grpc {
         return None;
     }
+    let general = by_variable.then(|| named(GENERAL, protocol, false, true, env)).flatten();
+    let metrics = general.as_ref().unwrap_or(metrics);
     let mut parts = metrics.clone().into_parts();
     let path = format!("{}/v1/logs", metrics.path().strip_suffix("/v1/metrics")?);
     let path = metrics.query().map_or_else(|| path.clone(), |query| format!("{path}?{query}"));
@@ -260,8 +265,8 @@ fn identity(env: &mut Env<'_>) -> Option<(PathBuf, PathBuf)> {
     }
 }
 
-fn headers(config: &Otlp, env: &mut Env<'_>) -> HeaderMap {
-    let mut headers: HeaderMap = env.headers().into_iter().collect();
+fn headers(config: &Otlp, signal: &str, env: &mut Env<'_>) -> HeaderMap {
+    let mut headers: HeaderMap = env.headers(signal).into_iter().collect();
     for (name, value) in &config.headers {
         match env::header(name, value) {
             Ok((name, value)) => drop(headers.insert(name, value)),

@@ -50,7 +50,7 @@ pub(super) struct Push {
 pub(super) struct Collector {
     pub(super) address: SocketAddr,
     pub(super) pushes: Receiver<Push>,
-    pub(super) logs: Receiver<ExportLogsServiceRequest>,
+    pub(super) logs: Receiver<(HeaderMap, ExportLogsServiceRequest)>,
     pub(super) behavior: Arc<Mutex<Behavior>>,
     runtime: Option<tokio::runtime::Runtime>,
 }
@@ -58,7 +58,7 @@ pub(super) struct Collector {
 #[derive(Clone)]
 struct CollectorState {
     out: Sender<Push>,
-    logs: Sender<ExportLogsServiceRequest>,
+    logs: Sender<(HeaderMap, ExportLogsServiceRequest)>,
     behavior: Arc<Mutex<Behavior>>,
 }
 
@@ -179,7 +179,7 @@ async fn answer(
         body = plain.into();
     }
     if parts.uri.path() == "/v1/logs" {
-        let _ = desk.logs.send(ExportLogsServiceRequest::decode(body).unwrap());
+        let _ = desk.logs.send((parts.headers, ExportLogsServiceRequest::decode(body).unwrap()));
     } else {
         let request = ExportMetricsServiceRequest::decode(body).unwrap();
         let _ = desk.out.send(Push { path: parts.uri.path().to_owned(), headers: parts.headers, request });

@@ -63,7 +63,8 @@ fn named_events_arrive_once_and_others_do_not() {
         tracing::info!(name: "memwarden.test", pid = 17_u32, share = 0.5, "A test.");
     });
     pusher.shutdown(LONG);
-    let request = collector.logs.recv_timeout(LONG).unwrap();
+    let (headers, request) = collector.logs.recv_timeout(LONG).unwrap();
+    assert_eq!(headers["x-tenant"], "12");
     let [resource] = &request.resource_logs[..] else { panic!("{request:?}") };
     let about = &resource.resource.as_ref().unwrap().attributes;
     assert_eq!(text(about, "service.name").as_deref(), Some("memwarden"));
@@ -84,6 +85,41 @@ fn named_events_arrive_once_and_others_do_not() {
     assert_eq!(text(&records[3].attributes, "process.pid").as_deref(), Some("17"));
     assert!(records.iter().all(|record| record.time_unix_nano > 1_600_000_000_000_000_000));
     assert_eq!((world.records("exported"), world.records("dropped")), (4.0, 0.0));
+}
+
+#[test]
+fn headers_of_metrics_are_not_sent_with_log_records() {
+    let collector = Collector::start(OtlpProtocol::HttpProtobuf);
+    let world = World::new();
+    let variables = |name: &str| {
+        let value = match name {
+            "OTEL_EXPORTER_OTLP_HEADERS" => "general=1",
+            "OTEL_EXPORTER_OTLP_METRICS_HEADERS" => "authorization=for-metrics",
+            "OTEL_EXPORTER_OTLP_LOGS_HEADERS" => "authorization=for-logs",
+            _ => return None,
+        };
+        Some(value.to_owned())
+    };
+    let config = pushing(OtlpProtocol::HttpProtobuf, format!("http://{}", collector.address));
+    let config = Otlp { headers: [("x-tenant".to_owned(), "12".to_owned())].into(), ..config };
+    let pusher = world.start_with(&config, &variables).unwrap().unwrap();
+    let log = tracing_subscriber::registry().with(world.logs.clone());
+    tracing::subscriber::with_default(log, || world.events.config_refused("line 3"));
+    pusher.shutdown(LONG);
+    let (headers, _) = collector.logs.recv_timeout(LONG).unwrap();
+    assert_eq!(headers["authorization"], "for-logs");
+    assert_eq!(headers["x-tenant"], "12");
+    assert_eq!(headers["content-type"], "application/x-protobuf");
+    assert!(!headers.contains_key("general"));
+
+    let (resolved, _) = resolve(&config, &variables).unwrap();
+    let resolved = resolved.unwrap();
+    assert_eq!(resolved.headers["authorization"], "for-metrics");
+    assert_eq!(resolved.hide("no for-logs, no for-metrics"), "no (hidden), no (hidden)");
+    let general = |name: &str| variables(name).filter(|_| name != "OTEL_EXPORTER_OTLP_LOGS_HEADERS");
+    let log_headers = resolve(&config, &general).unwrap().0.unwrap().log_headers;
+    assert_eq!(log_headers["general"], "1");
+    assert!(!log_headers.contains_key("authorization"));
 }
 
 #[test]
@@ -133,6 +169,12 @@ fn log_records_go_beside_the_metrics() {
     assert_eq!(at(&on(Some("http://c:1")), &[own]), there("http://c:1/v1/logs"));
     let metrics = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://c:1/write");
     assert_eq!(at(&on(None), &[metrics]), None);
+    let general = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://all:1/otlp");
+    let beside = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://c:1/v1/metrics");
+    assert_eq!(at(&on(None), &[beside]), there("http://c:1/v1/logs"));
+    assert_eq!(at(&on(None), &[beside, general]), there("http://all:1/otlp/v1/logs"));
+    assert_eq!(at(&on(None), &[beside, general, own]), there("http://loki:1/otlp/v1/logs"));
+    assert_eq!(at(&on(Some("http://c:1")), &[general]), there("http://c:1/v1/logs"));
     assert_eq!(at(&on(None), &[("OTEL_LOGS_EXPORTER", "none")]), None);
     assert_eq!(at(&Otlp { logs: false, ..on(None) }, &[own]), None);
     let grpc = Otlp { protocol: Some(OtlpProtocol::Grpc), ..on(None) };

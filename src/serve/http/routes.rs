@@ -182,7 +182,6 @@ impl Routes {
         }
     }
 
-    /// Whether connections begin with a TLS handshake; set when the server is bound.
     async fn guarded(&self, request: Request<Incoming>, open: &meter::Request, client: Client) -> Answer {
         let rules = match self.web_config.current() {
             Ok(rules) => rules,
