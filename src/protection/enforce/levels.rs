@@ -15,7 +15,7 @@ use crate::model::limited_groups::LimitedGroups;
 use crate::model::node_set::NodeSet;
 use crate::model::room::{Room, SwapRoom};
 use crate::model::time::Timestamp;
-use crate::model::units::Bytes;
+use crate::model::units::{Bytes, Unit as _};
 
 /// A `memory.stat` and a `/proc/meminfo` have about 2 KiB.
 const BUFFER: usize = 8192;
@@ -311,15 +311,17 @@ impl GroupMeter {
         Ok(GroupRooms { max: least.map(|least| (least, groups)), high: least_high })
     }
 
-    /// Whether the usages below all limits are within a 256th of the limit what they were at the last reading of everything.
-    pub fn is_still(&self) -> bool {
-        let is_still = |level: &Level| {
-            level.whole.is_none_or(|Whole { limit, usage: before, .. }| {
-                let usage = read_bytes(&level.usage);
-                usage.is_ok_and(|usage| usage.get().abs_diff(before.get()) <= limit.get() / 256)
+    /// The largest share of a limit by which the usage below it differs from that of the last reading of everything; absent where one
+    /// cannot be read.
+    pub fn change(&self) -> Option<f64> {
+        let wholes = self.levels.iter().filter_map(|level| Some((level, level.whole?)));
+        wholes
+            .map(|(level, whole)| {
+                let usage = read_bytes(&level.usage).ok()?;
+                let moved = Bytes::new(usage.get().abs_diff(whole.usage.get()));
+                Some(moved.value() / whole.limit.value().max(1.0))
             })
-        };
-        self.levels.iter().all(is_still)
+            .try_fold(0.0_f64, |most, change| Some(most.max(change?)))
     }
 
     /// The next reading reads everything.

@@ -7,6 +7,7 @@
 //! asked at most every `ASK_INTERVAL`, so that requests that arrive together, from several nodes, lead to one.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::Thread;
@@ -67,6 +68,8 @@ pub struct RunRequests {
     state: Mutex<ReceivedRequests>,
     pending: Mutex<Vec<Pending>>,
     guard: Mutex<Option<Thread>>,
+    /// Whether the guard was woken and has not looked since.
+    woken: AtomicBool,
     /// Counts of requests to other nodes.
     pub sent: Arc<RunCounts>,
     /// Counts of requests of other nodes.
@@ -124,7 +127,13 @@ impl RunRequests {
         Some(answer)
     }
 
+    /// Whether nothing was passed to the guard since it last took what waits.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.woken.load(Ordering::Acquire)
+    }
+
     fn wake(&self) {
+        self.woken.store(true, Ordering::Release);
         if let Some(guard) = &*lock(&self.guard) {
             guard.unpark();
         }
@@ -212,6 +221,7 @@ impl RunRequests {
 
     /// Takes the requests that wait, if the lock is free.
     pub(super) fn waiting(&self) -> Vec<Pending> {
+        self.woken.store(false, Ordering::Release);
         self.pending.try_lock().map(|mut pending| std::mem::take(&mut *pending)).unwrap_or_default()
     }
 }

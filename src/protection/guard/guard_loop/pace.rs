@@ -30,6 +30,7 @@ impl GuardLoop {
         self.is_at_rest
             && self.host.is_some_and(|(before, _)| now.since(before) < self.host_pause)
             && self.mailbox.is_empty()
+            && self.run_requests.is_idle()
             && self.slots.iter_mut().flatten().all(|job| job.cgroup.is_still(now))
     }
 

@@ -113,9 +113,15 @@ impl CgroupReadings {
 
     /// Whether the usages have hardly changed since the last reading of everything; not known of processes.
     pub(in super::super) fn is_still(&mut self, now: Timestamp) -> bool {
-        let is_still = self.processes.is_none() && self.meter.as_ref().is_none_or(GroupMeter::is_still);
-        self.still_at = is_still.then_some(now);
-        is_still
+        /// The usage may have changed by this share of the limit: at 12 GiB/s that is 0.2 ms of 512 MiB.
+        const STILL: f64 = 1.0 / 256.0;
+        /// What is no growth for the rates.
+        const SAME: f64 = 1.0 / 65_536.0;
+        let change = self.meter.as_ref().map_or(Some(0.0), GroupMeter::change);
+        if change.is_some_and(|change| change <= SAME) {
+            self.still_at = Some(now);
+        }
+        self.processes.is_none() && change.is_some_and(|change| change <= STILL)
     }
 
     /// Reads everything anew, also what seldom changes.
