@@ -4,7 +4,7 @@
 //! before `gpu`, `numa` before `workload`, `process` before `drm` and `exits`, `gpu`, `drm`, `process` and `kubernetes` before `workload`, `workload` before `training`, `training` before
 //! `logs`, `workload` before `perf`, `slurm` and `tmpfs`, `exits` before `tmpfs`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,8 +89,8 @@ pub struct Facts {
     pub ranks: Vec<ReportedRank>,
     /// Reported statistics of the allocators of jobs, by the sources `training` and `logs`.
     pub allocators: Vec<Allocator>,
-    /// The time since a rank of a workload had a micro-batch larger than all before, by the `training` source.
-    pub larger_batches: BTreeMap<Label, Duration>,
+    /// The workloads of which a rank had a micro-batch larger than all before a moment ago, by the `training` source.
+    pub larger_batches: BTreeSet<Label>,
     /// What connected ranks predict of their next phases, by the `training` source; without ranks that predict nothing.
     pub predictions: Vec<RankPredictions>,
     /// What the analyzers answered to ranks in the previous tick, by the engine; the `training` source sends it.

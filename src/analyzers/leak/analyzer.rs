@@ -2,7 +2,6 @@
 //! allocator, and the GPU memory of ranks outside of it, each tick.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use forecast::tracker::{Sample, Watched};
 
@@ -103,8 +102,8 @@ impl Analyzer for Leak {
                 self.grew.remove(&subject);
             }
             let Some(dated) = &followed.latest else { continue };
-            let larger = view.facts().and_then(|facts| facts.larger_batches.get(&subject.workload));
-            let state = state(&subject, dated, larger.is_some_and(|age| *age < OF_BATCHES));
+            let larger = view.facts().is_some_and(|facts| facts.larger_batches.contains(&subject.workload));
+            let state = state(&subject, dated, larger);
             if !matches!(state, LeakState::Growing | LeakState::Leaking) {
                 self.calm.insert(subject.clone(), parts);
             } else if let Some((memory, rise)) =
@@ -170,9 +169,6 @@ impl Analyzer for Leak {
 /// Seconds for which a subject must be tracked before a leak of it is stated: samples may be taken several times a
 /// second, and a program that imports its libraries grows without a pause for ten seconds or more.
 const LEAST_TIME: f64 = 20.0;
-
-/// The time after a micro-batch larger than all before for which the growth of the job can be that of its batches.
-const OF_BATCHES: Duration = Duration::from_secs(30);
 
 /// Share of the largest rise that memory must still have risen by for its type to be taken: while processes exit, the
 /// type that grew may be freed before another that has hardly changed.

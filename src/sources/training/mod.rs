@@ -236,9 +236,8 @@ impl Training {
                 .then(|| hello.saves_reason.as_deref().map(Label::printable).unwrap_or_default());
             out.facts.ranks.push(ReportedRank { key: client.key, workload, rank, run, cannot_save });
         }
-        if let Some((_, larger)) = rank.largest_batch {
-            let age = out.facts.larger_batches.entry(identity.workload.clone()).or_insert(Duration::MAX);
-            *age = at.since(larger).min(*age);
+        if rank.largest_batch.is_some_and(|batch| batch.explains_growth(at)) {
+            out.facts.larger_batches.insert(identity.workload.clone());
         }
         self.known.insert(client.number, (identity, rank.ooms));
         current

@@ -1,6 +1,7 @@
 //! The state that one process has reported. Pure: messages and times in, state out; no socket, no clock.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
@@ -19,6 +20,30 @@ use crate::model::time::Timestamp;
 use crate::model::timeline::{Entry, EntryKind};
 use crate::model::units::Bytes;
 
+/// The largest micro-batch of a rank.
+#[derive(Clone, Copy, Debug)]
+pub struct LargestBatch {
+    size: u64,
+    /// When it was reported first, or became larger by a share worth noting.
+    at: Timestamp,
+    /// The time from the one before; absent before it grew: the first one is larger than none.
+    grew: Option<Duration>,
+}
+
+impl LargestBatch {
+    fn observe(&mut self, size: u64, now: Timestamp) {
+        if size > self.size && size >= self.size.saturating_add(self.size / LARGER) {
+            *self = Self { size, at: now, grew: Some(now.since(self.at)) };
+        }
+    }
+
+    /// Whether growth of the job's memory can still be that of its batches.
+    pub fn explains_growth(&self, now: Timestamp) -> bool {
+        let [least, most] = OF_BATCHES;
+        self.grew.is_some_and(|gap| now.since(self.at) < gap.saturating_mul(2).clamp(least, most))
+    }
+}
+
 /// Step times from 2 ms to 512 s.
 pub type Durations = Buckets<-9, 19>;
 
@@ -30,6 +55,9 @@ const DEPTH: usize = 16;
 const CHANGES: u32 = 3;
 /// A micro-batch is larger than all before by at least the inverse of this share.
 const LARGER: u64 = 16;
+/// Limits of the time after a larger micro-batch for which the growth of the job can be that of its batches: twice the time from the
+/// larger one before, as of lengths that are sorted.
+const OF_BATCHES: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(180)];
 /// Most events that wait for the next sample.
 const WAITING: usize = 64;
 /// Most things that grow inside a program that the name of an event has.
@@ -72,7 +100,7 @@ pub struct Rank {
     /// Samples of this rank alone.
     pub samples: Option<u64>,
     /// The size of its largest micro-batch, and when that was last noticeably larger than all before.
-    pub largest_batch: Option<(u64, Timestamp)>,
+    pub largest_batch: Option<LargestBatch>,
     /// Steps skipped because gradients overflowed.
     pub skipped: Option<u64>,
     /// Steps whose loss or gradients were NaN or infinite.
@@ -191,12 +219,8 @@ impl Rank {
         if let Some(tokens) = self.tokens.filter(|_| step.tokens.is_some()) {
             self.token_rate.push(now, tokens);
         }
-        if let Some(size) = step.largest_batch
-            && self.largest_batch.is_none_or(|(before, _)| {
-                size >= before.saturating_add(before / LARGER).max(1) && size > before
-            })
-        {
-            self.largest_batch = Some((size, now));
+        if let Some(size) = step.largest_batch {
+            self.largest_batch.get_or_insert(LargestBatch { size, at: now, grew: None }).observe(size, now);
         }
         if let Some(seconds) = step.seconds {
             self.durations.observe(seconds);
@@ -553,5 +577,20 @@ mod tests {
         let zero = &found.devices[&0];
         assert_eq!((zero.allocated, zero.retries, zero.ooms), (Some(5), Some(3), Some(1)));
         assert_eq!((found.devices.len(), found.pinned), (2, Some(7)));
+    }
+
+    #[test]
+    fn growth_is_that_of_batches_only_after_they_grew() {
+        let at = Timestamp::from_secs;
+        let mut batch = LargestBatch { size: 512, at: at(100), grew: None };
+        assert!(!batch.explains_growth(at(100)), "the first one is larger than none");
+        batch.observe(520, at(110));
+        assert!(!batch.explains_growth(at(110)), "hardly larger");
+        batch.observe(600, at(200));
+        assert!(batch.explains_growth(at(379)) && !batch.explains_growth(at(380)), "at most three minutes");
+        batch.observe(700, at(205));
+        assert!(batch.explains_growth(at(234)) && !batch.explains_growth(at(235)), "half a minute at least");
+        batch.observe(100, at(300));
+        assert!(!batch.explains_growth(at(300)));
     }
 }
