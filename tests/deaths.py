@@ -439,16 +439,19 @@ class Trial:
 
 
 IN_CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc"]
-# The deaths that are planted below `memwarden run` too: one of each kind of evidence.
-BELOW_RUN = {"cgroup-leaf", "cgroup-child", "bus-full-tmpfs", "rlimit-as", "rlimit-as-silent", "rlimit-nofile", "killed-by-itself", "cpu-time", "cpu-time-hard",
-             "file-size", "pipe", "disk-full", "timeout", "child-killed", "child-killed-shell", "exit-137", "thread-left", "renamed",
-             "exception-key", "exec-failure", "segv"}
+# The deaths that are planted below `memwarden run` too, with what it must say: one of each kind of evidence.
+BELOW_RUN = {"cgroup-leaf": None, "cgroup-child": None, "bus-full-tmpfs": None, "rlimit-as": "ulimit -v",
+             "rlimit-as-silent": "ulimit -v", "rlimit-nofile": "ulimit -n", "killed-by-itself": "SIGKILL", "cpu-time": "CPU time",
+             "cpu-time-hard": "CPU time", "file-size": "ulimit -f", "pipe": "SIGPIPE", "disk-full": "full", "timeout": "timeout",
+             "child-killed": None, "child-killed-shell": None, "exit-137": "exit code 137", "thread-left": None, "renamed": None,
+             "exception-key": "KeyError", "exec-failure": "exit code 127", "segv": "SIGSEGV"}
 
 
 class Ran:
     """A death of the command of `memwarden run`, with what it writes into the termination message."""
 
-    def __init__(self, name, causes, body, options=(), passing=(), says=None, python=PYTHON, group=None):
+    def __init__(self, name, causes, body, options=(), passing=(), says=None, python=PYTHON, group=None, least=0):
+        self.least = least
         self.name, self.causes, self.body, self.says, self.group = name, causes.split("|"), body, says, group
         self.options, self.passing, self.python = options, passing, python
 
@@ -458,7 +461,7 @@ class Ran:
         limits = "".join("resource.setrlimit(%d, (%d, %d))\n" % (what, most, most) for what, most in death.limits)
         name = death.name + ("-container" if container else "-run")
         return Ran(name, "|".join(death.causes), "import resource\n" + limits + "def input(): time.sleep(0.5)\n" + death.body, passing=IN_CONTAINER if container else (),
-                   group=death.group and name)
+                   group=death.group and name, says=BELOW_RUN[death.name])
 
     def play(self, folder):
         errors, told = folder / (self.name + ".json"), folder / (self.name + ".log")

@@ -255,7 +255,8 @@ pub(super) fn gpus(
         |row: &MetricRow<'_>| format!("{}/{}", row.label("gpu_instance"), row.label("compute_instance"));
     for row in lookup.current(&gpu::MIG_INFO.desc) {
         let (instance, uuid) = (instance(&row), row.label("uuid").to_owned());
-        if let Some(parent) = all.values_mut().find(|own| own.uuid == row.label("parent")) {
+        let is_its = |own: &&mut Gpu| !own.uuid.is_empty() && own.uuid == row.label("parent");
+        if let Some(parent) = all.values_mut().find(is_its) {
             parent.mig.push(Mig { instance, uuid, ..Mig::default() });
         }
     }

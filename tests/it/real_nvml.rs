@@ -43,8 +43,8 @@ const SMI: [(&str, &str, Labels, f64); 6] = [
 
 const MIB: f64 = 1_048_576.0;
 
-/// Differences that are right: Hopper refuses the fields that have errors of data, and only a call for each link, which memwarden does not
-/// make, is answered; the library computes the use by a process over the time since the last question, to within 1 %.
+/// Differences that are known: Hopper refuses the fields that have errors of data, and only a call for each link, which memwarden does not
+/// make, is answered; the use by a process differs by 0.01, for a reason that is not known.
 fn is_known(difference: &str) -> bool {
     let is = |metric: &str, end: &str| {
         difference.starts_with(&format!("memwarden_gpu_{metric} ")) && difference.ends_with(end)

@@ -25,7 +25,8 @@ const RESET: &str = "drain the node and reset the GPU";
 const JOB: &str = "check the job first; if several jobs report it, test the GPU";
 const RETURN: &str = "drain the node and reset the GPU; replace the GPU if the error recurs";
 
-const LINK: &str = "check in the kernel log whether it is fatal; if so, drain the node and reset the GPU";
+const LINK: &str =
+    "if it is fatal, drain the node and reset the GPU; the severity says so where the kernel log is read";
 
 /// The XIDs in the table, sorted; their counters start at zero, so that `increase()` sees the first event.
 pub static KNOWN: &[Meaning] = &[
@@ -108,6 +109,11 @@ pub fn severity(xid: u32) -> Health {
     KNOWN.iter().find(|known| known.xid == xid).map_or(Health::Unknown, |known| known.severity)
 }
 
+/// Whether only the line of the kernel log tells the severity of an event of this XID.
+pub const fn is_told_by_line(xid: u32) -> bool {
+    matches!(xid, 144..=150 | 154)
+}
+
 /// The severity of an XID by its line of the kernel log, from the text that follows the number: of NVLink 5 whether it is fatal, of a
 /// changed recovery action which one.
 pub fn severity_of_line(xid: u32, text: &str) -> Health {
@@ -149,6 +155,8 @@ mod tests {
             |word| severity_of_line(149, &format!(", NETIR_LINK_EVT {word} XC0 i0 Link 08 (0x001 0x00)"));
         assert_eq!(["Fatal", "Nonfatal", ""].map(link), [Critical, Warning, Warning]);
         assert_eq!(severity_of_line(31, ", pid=1, name=Fatal"), Info);
-        assert!([144, 145, 146, 147, 148, 149, 150, 154].iter().all(|xid| severity(*xid) == Health::Warning));
+        let told: Vec<u32> = (0..1_000).filter(|xid| is_told_by_line(*xid)).collect();
+        assert_eq!(told, [144, 145, 146, 147, 148, 149, 150, 154]);
+        assert!(told.iter().all(|xid| severity(*xid) == Health::Warning));
     }
 }

@@ -8,6 +8,7 @@ use crate::model::ends::{
 use crate::model::facts::{KernelLog, OomVictim, OwnLimits};
 use crate::model::finding::Subject;
 use crate::model::fit::Medium;
+use crate::model::health::Health;
 use crate::model::label::Label;
 
 /// Share of a resource above which its exhaustion explains a SIGKILL whose sender cannot be known.
@@ -97,8 +98,8 @@ pub(super) struct Case {
     /// The other workload with the most memory on its GPU, and on the host.
     pub(super) gpu_other: Option<OtherHolder>,
     pub(super) host_other: Option<OtherHolder>,
-    /// The GPU and the number of the worst XID.
-    pub(super) xid: Option<(Label, u32)>,
+    /// The GPU, the number and the severity of the worst XID.
+    pub(super) xid: Option<(Label, u32, Health)>,
 }
 
 /// A kill of another process.
@@ -226,7 +227,7 @@ pub(super) fn classify(case: &Case) -> Classified {
     {
         add(EndEvidence::KillCounter { cgroup: cgroup.clone() });
     }
-    if let Some((gpu, xid)) = &case.xid
+    if let Some((gpu, xid, _)) = &case.xid
         && cause != EndCause::Finished
     {
         // Of two causes, this one came first.

@@ -11,11 +11,11 @@ use crate::model::analyzer::View;
 use crate::model::ends::{EndEvidence, ExitStatus, Sender};
 use crate::model::facts::{Facts, KernelLog, KernelReport, OwnLimits, Tmpfs, TmpfsTable};
 use crate::model::finding::Subject;
+use crate::model::health::Health;
 use crate::model::ids::{ProcessKey, WorkloadKey, within};
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::model::units::{GIB, real, whole};
-use crate::model::xid;
 use crate::sources::gpu::metrics::XID_ERRORS;
 use crate::sources::{cgroup, training, workload};
 
@@ -28,6 +28,8 @@ const KEPT: f64 = 10.0;
 const SIGNALLED: f64 = 600.0;
 /// Seconds before the end of a process in which an XID is the reason of it.
 const XID: f64 = 30.0;
+/// A contained ECC error: a warning for the GPU, and the end of the job.
+const CONTAINED: u32 = 94;
 const SIGKILL: i32 = 9;
 /// Most exit statuses that are remembered, and most signals.
 const MOST_STATUSES: usize = 16_384;
@@ -142,8 +144,8 @@ pub(super) struct Recent {
     signals: HashMap<(ProcessKey, i32), (Option<Sender>, f64)>,
     /// The counter of OOM kills of each cgroup, and when and by how much it rose lately.
     counters: HashMap<Label, (f64, Vec<(f64, f64)>)>,
-    /// The count of each XID of a GPU, and when it last rose.
-    xids: BTreeMap<(Gpu, u32), (f64, f64)>,
+    /// The count of each XID of a GPU by its severity for the job, and when it last rose.
+    xids: BTreeMap<(Gpu, u32, Health), (f64, f64)>,
     /// The last reads of tmpfs, the newest last: one before an end, and one that follows it.
     tmpfs: VecDeque<Arc<TmpfsTable>>,
     now: f64,
@@ -219,10 +221,14 @@ impl Recent {
         }
         self.counters = counters;
         for point in view.points(&XID_ERRORS) {
-            let [gpu, uuid, xid, _] = &*point.labels else { continue };
+            let [gpu, uuid, xid, severity] = &*point.labels else { continue };
             let Ok(xid) = xid.as_str().parse() else { continue };
+            let severity = match xid {
+                CONTAINED => Health::Critical,
+                _ => Health::of_word(severity.as_str()),
+            };
             // A series appears with the first error.
-            let known = self.xids.entry(((gpu.clone(), uuid.clone()), xid));
+            let known = self.xids.entry(((gpu.clone(), uuid.clone()), xid, severity));
             let (value, at) = known.or_insert((if is_first { point.value } else { 0.0 }, f64::NEG_INFINITY));
             if point.value > *value {
                 (*value, *at) = (point.value, now);
@@ -372,12 +378,10 @@ impl Recent {
     }
 
     /// The worst XID of one of these GPUs in the last half minute, and the newest of these.
-    pub(super) fn xid_of(&self, gpus: &[Gpu]) -> Option<(Label, u32)> {
+    pub(super) fn xid_of(&self, gpus: &[Gpu]) -> Option<(Label, u32, Health)> {
         let newest =
-            self.xids.iter().filter(|((gpu, _), (_, at))| self.now - at <= XID && gpus.contains(gpu));
-        let order = |xid: u32| xid::severity(xid);
-        let worst = newest
-            .max_by(|one, other| order(one.0.1).cmp(&order(other.0.1)).then(one.1.1.total_cmp(&other.1.1)));
-        worst.map(|((gpu, xid), _)| (gpu.0.clone(), *xid))
+            self.xids.iter().filter(|((gpu, ..), (_, at))| self.now - at <= XID && gpus.contains(gpu));
+        let worst = newest.max_by(|one, other| one.0.2.cmp(&other.0.2).then(one.1.1.total_cmp(&other.1.1)));
+        worst.map(|((gpu, xid, severity), _)| (gpu.0.clone(), *xid, *severity))
     }
 }

@@ -8,7 +8,6 @@ use crate::model::facts::OomScope;
 use crate::model::fit::Medium;
 use crate::model::health::Health;
 use crate::model::units::Unit as _;
-use crate::model::xid;
 
 /// Share of a GPU that another workload must hold to be the reason that it is full.
 const NOTICEABLE: f64 = 0.1;
@@ -175,7 +174,7 @@ fn lacked(case: &Case, medium: Medium) -> Option<Option<EndEvidence>> {
 }
 
 fn gpu_fault(case: &Case, is_it: impl Fn(Health) -> bool) -> Option<Option<EndEvidence>> {
-    let (gpu, number) = case.xid.as_ref().filter(|(_, number)| is_it(xid::severity(*number)))?;
+    let (gpu, number, _) = case.xid.as_ref().filter(|(.., severity)| is_it(*severity))?;
     Some(Some(EndEvidence::Xid { gpu: gpu.clone(), xid: *number }))
 }
 
@@ -202,7 +201,7 @@ fn cpu_limit(case: &Case, is_it: bool) -> Option<Option<EndEvidence>> {
     Some(Some(EndEvidence::Limit { limit: ProcessLimit::CpuTime, value: Some(value) }))
 }
 
-/// The share of a limit from which an allocation that is refused is more probable than another reason of a failure.
+/// The share of a limit from which an allocation that is refused is more probable than another reason of a failure; above the limit that is read, it was raised since.
 const MOST_OF_LIMIT: f64 = 0.75;
 
 /// A failure without another exception, after most of the address space that the process may have was taken.
@@ -211,7 +210,7 @@ fn address_space(case: &Case) -> Option<Option<EndEvidence>> {
     let share = most.value() / limit.value().max(1.0);
     let (limit, value) = (ProcessLimit::AddressSpace, limit.get());
     when(
-        share >= MOST_OF_LIMIT && case.exception.is_empty(),
+        (MOST_OF_LIMIT..=1.0).contains(&share) && case.exception.is_empty(),
         Some(EndEvidence::LimitUsed { limit, value, share }),
     )
 }
@@ -324,8 +323,6 @@ rules! {
             let (limit, value) = case.limit.filter(|_| is_own_end(case))?;
             Some(Some(EndEvidence::Limit { limit, value }))
         };
-    "it failed without reporting an exception, and three quarters of the limit of its address space were used" => Some(Cause::ProcessLimit), 0.6, "the exception, by its client or its log",
-        address_space;
     "it reported an exception for lack of memory of a GPU" => Some(Cause::GpuMemory), 0.8, "", |case| lacked(case, Medium::Device);
     "it reported an exception for lack of memory of the host" => Some(Cause::ProcessLimit), 0.8, "", |case| lacked(case, Medium::Host);
     "it reported an exception for lack of space on a disk" => Some(Cause::DiskFull), 0.95, "", |case| lacked(case, Medium::Disk);
@@ -347,6 +344,8 @@ rules! {
     "the same by another name, or of a process that it had started, a minute before or beside another exception" => None, 0.6, "a sample of that process", |case| other_kill(case, false, |_| true).or_else(|| other_kill(case, true, |_| true));
     "it failed, and the counter of OOM kills of its cgroup rose" => Some(Cause::CgroupLimit), 0.6, READABLE,
         |case| counted(case, true).filter(|_| case.has_failed());
+    "it failed without reporting an exception, and three quarters of the limit of its address space were used" => Some(Cause::ProcessLimit), 0.6, "the exception, by its client or its log",
+        address_space;
     "it reported an allocation that failed, and another exception later" => Some(Cause::Failed), 0.7, "",
         |case| {
             let failed = case.allocation.filter(|_| is_own_end(case))?;

@@ -15,6 +15,7 @@ use crate::model::facts::{
 use crate::model::ids::ProcessKey;
 use crate::model::point::Batch;
 use crate::model::units::{Bytes, MIB, Seconds};
+use crate::sources::gpu::metrics::XID_ERRORS;
 use crate::sources::{cgroup, training, workload};
 
 /// A node whose workloads run, tick by tick.
@@ -116,6 +117,38 @@ impl Node {
 
 fn exit(batch: &mut Batch, pid: u32, status: i32) {
     batch.facts.exited.push(ExitedProcess { process: Node::key(pid), status });
+}
+
+#[test]
+fn the_severity_of_an_xid_is_that_of_the_event_and_94_ends_the_job() {
+    let xid = |batch: &mut Batch, number: u32, severity: &str, count| {
+        let labels = ["0".into(), "GPU-a".into(), number.into(), severity.into()];
+        batch.put(&XID_ERRORS, &labels, Count(count));
+    };
+    let fault = EndCause::GpuFault;
+    for (number, severity, known) in [
+        (149, "critical", (fault, 0.9)),
+        (149, "warning", (fault, 0.6)),
+        (94, "warning", (fault, 0.9)),
+        (154, "ok", (EndCause::Failed, 0.9)),
+    ] {
+        let mut node = Node::new(&[(5, "train", None), (11, "train", Some("0"))]);
+        // The five warnings are older than 30 seconds.
+        (0..70).for_each(|_| {
+            node.tick(|batch| xid(batch, 149, "warning", 5));
+        });
+        let ends = node.end(&[11], |batch| {
+            xid(batch, 149, "warning", 5 + u64::from((number, severity) == (149, "warning")));
+            if (number, severity) != (149, "warning") {
+                xid(batch, number, severity, 1);
+            }
+            // A row is remapped beside it.
+            xid(batch, 63, "warning", u64::from(number == 94));
+            exit(batch, 11, 1 << 8);
+        });
+        let [end] = ends else { panic!("{number} {severity}: {ends:?}") };
+        assert_eq!((end.cause, end.probability), known, "{number} {severity}: {end:?}");
+    }
 }
 
 #[test]

@@ -219,9 +219,9 @@ fn gpu_instances(view: &View<'_>, found: &mut Vec<Resource>) {
     let mut seen = BTreeSet::new();
     for point in view.points(&MIG_USED) {
         let [gpu, uuid, number, _] = &*point.labels else { continue };
-        let Some(free) = view.value(&MIG_FREE, &point.labels).filter(|_| seen.insert([gpu, number])) else {
-            continue;
-        };
+        // An instance whose number is not known shares no place with another one.
+        let is_new = number.is_empty() || seen.insert([gpu, number]);
+        let Some(free) = view.value(&MIG_FREE, &point.labels).filter(|_| is_new) else { continue };
         let sample = Sample { used: point.value, unreclaimable: None, allocated: None, peak: None };
         found.push(Resource::new(Subject::gpu_instance(gpu, uuid, number), sample, point.value + free));
     }

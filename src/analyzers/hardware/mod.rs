@@ -4,12 +4,13 @@
 //! One finding for each GPU with at least one of [`FAULTS`], as severe as the worst of them, with all of them in its summary.
 //!
 //! # When it stays silent
-//! Of what the driver does not report, and of corrected errors, which are normal. Counters of errors count from when memwarden first
-//! reads them; one that has grown is reported for 15 minutes.
+//! Of what the driver does not report, and of corrected errors, which are normal. Counters of links and PCIe count from when memwarden
+//! first reads them; one that has grown is reported for 15 minutes. Uncorrected errors of memory are reported until the reset. What a
+//! GPU had stays while the GPU is listed and reports no value.
 
 pub mod metrics;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Registration;
 use crate::model::analyzer::{Analysis, Analyzer, View};
@@ -28,7 +29,7 @@ pub static REGISTRATION: Registration = Registration {
     ..Registration::built_by(|_| Box::new(Hardware::default()))
 };
 
-/// Seconds over which the growth of a counter is measured.
+/// Seconds over which the growth of a counter is measured, and for which another fault is reported without a value.
 const PERIOD: f64 = 60.0;
 /// Seconds for which a counter that has grown is reported.
 const REMEMBERED: f64 = 900.0;
@@ -159,7 +160,7 @@ pub static FAULTS: &[Fault] = &[
     },
 ];
 
-/// A counter of errors of one GPU.
+/// A value of one GPU that may show a fault.
 #[derive(Clone, Copy, Debug)]
 struct Counter {
     /// The value at the beginning of the period.
@@ -170,8 +171,8 @@ struct Counter {
 }
 
 impl Counter {
-    /// Whether it is reported, with the value of now.
-    fn follow(&mut self, value: f64, most: f64, at: f64) -> bool {
+    /// Records the value of now of one that may grow by this much.
+    fn follow(&mut self, value: f64, most: f64, at: f64) {
         if value < self.before {
             // The driver counts anew.
             (self.before, self.began) = (value, at);
@@ -183,14 +184,13 @@ impl Counter {
         if at - self.began >= PERIOD {
             (self.before, self.began) = (value, at);
         }
-        at < self.until
     }
 }
 
 #[derive(Debug, Default)]
 struct Hardware {
-    /// By fault, index and UUID, those that were read in the newest tick.
-    counters: BTreeMap<(&'static str, Label, Label), Counter>,
+    /// By place in [`FAULTS`], index and UUID.
+    counters: BTreeMap<(usize, Label, Label), Counter>,
     /// Since when each GPU has the worst of its faults, in seconds since 1970.
     since: BTreeMap<[Label; 2], (&'static str, f64)>,
 }
@@ -198,37 +198,51 @@ struct Hardware {
 impl Analyzer for Hardware {
     fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
         let at = now.monotonic().as_secs_f64();
-        let mut found: BTreeMap<[Label; 2], Vec<&'static Fault>> = BTreeMap::new();
         let mut counters = BTreeMap::new();
-        for fault in FAULTS {
+        let mut measured = BTreeSet::new();
+        for (place, fault) in FAULTS.iter().enumerate() {
             for point in (fault.points)(view) {
                 let [index, uuid, labels @ ..] = &*point.labels else { continue };
                 if !labels.iter().map(Label::as_str).eq(fault.labels.iter().copied()) {
                     continue;
                 }
-                let own = [index.clone(), uuid.clone()];
-                let holds = match fault.when {
-                    When::Set => point.value > 0.0,
+                measured.insert([index, uuid]);
+                let key = (place, index.clone(), uuid.clone());
+                let first = Counter { before: point.value, began: at, until: 0.0 };
+                let mut counter = self.counters.remove(&key).unwrap_or(first);
+                match fault.when {
+                    When::Set => counter.until = if point.value > 0.0 { at + PERIOD } else { 0.0 },
                     When::SlowsDown => {
                         let limit = [index.clone(), uuid.clone(), "slowdown".into()];
-                        view.value(&m::TEMPERATURE_THRESHOLD, &limit)
+                        if view
+                            .value(&m::TEMPERATURE_THRESHOLD, &limit)
                             .is_some_and(|limit| point.value >= limit)
+                        {
+                            counter.until = at + PERIOD;
+                        }
                     }
-                    When::GrowsBy(most) => {
-                        let key = (fault.name, index.clone(), uuid.clone());
-                        let first = Counter { before: point.value, began: at, until: 0.0 };
-                        let mut counter = self.counters.get(&key).copied().unwrap_or(first);
-                        let holds = counter.follow(point.value, most, at);
-                        counters.insert(key, counter);
-                        holds
-                    }
-                };
-                if holds {
-                    found.entry(own).or_default().push(fault);
+                    When::GrowsBy(most) => counter.follow(point.value, most, at),
                 }
+                counters.insert(key, counter);
             }
         }
+        let listed: BTreeSet<_> = view.points(&m::STATUS).iter().map(|point| &point.labels[..2]).collect();
+        for (key, mut counter) in std::mem::take(&mut self.counters) {
+            // It has no value in this tick.
+            let own = [&key.1, &key.2];
+            if !listed.contains(own.map(Clone::clone).as_slice()) {
+                continue;
+            }
+            if at < counter.until && !measured.contains(&own) {
+                counter.until = counter.until.max(at + PERIOD);
+            }
+            counters.insert(key, counter);
+        }
         self.counters = counters;
+        let mut found: BTreeMap<[Label; 2], Vec<&'static Fault>> = BTreeMap::new();
+        for ((place, index, uuid), _) in self.counters.iter().filter(|(_, counter)| at < counter.until) {
+            found.entry([index.clone(), uuid.clone()]).or_default().push(&FAULTS[*place]);
+        }
         self.since.retain(|own, _| found.contains_key(own));
         for (own, mut faults) in found {
             faults.sort_by_key(|fault| std::cmp::Reverse(fault.severity));
@@ -331,5 +345,40 @@ mod tests {
         assert_eq!(replays(999, 5_017).len(), 1);
         assert!(replays(1_001, 5_017).is_empty());
         assert!(replays(1_002, 0).is_empty(), "the driver counts anew");
+    }
+
+    #[test]
+    fn a_temperature_at_its_limit_is_one_finding_until_it_stays_below() {
+        let mut analyzer = Hardware::default();
+        let mut at = |second, degrees| {
+            let said = analyze(&mut analyzer, second, |batch| {
+                batch.put_some(&m::TEMPERATURE, &own(), Celsius::new(degrees));
+                batch.put_some(&m::TEMPERATURE_THRESHOLD, &with("slowdown"), Celsius::new(89.0));
+            });
+            said.len()
+        };
+        assert_eq!([at(1, 88.0), at(2, 89.0), at(3, 88.0), at(4, 89.0)], [0, 1, 1, 1]);
+        assert_eq!([at(63, 88.0), at(64, 88.0)], [1, 0]);
+    }
+
+    #[test]
+    fn a_gpu_that_is_listed_and_has_no_value_keeps_its_faults_and_baselines() {
+        let mut analyzer = Hardware::default();
+        let hangs = |batch: &mut Batch| batch.put(&m::STATUS, &with("hung"), Flag(true));
+        let values = |banks, replays| {
+            move |batch: &mut Batch| {
+                batch.put(&m::REMAP_BANKS, &with("none"), Count(banks));
+                batch.put(&m::PCIE_REPLAYS, &own(), Count(replays));
+            }
+        };
+        let first = analyze(&mut analyzer, 1, values(1, 5_000));
+        assert_eq!(first.len(), 1);
+        assert_eq!(analyze(&mut analyzer, 2, hangs), first);
+        assert_eq!(analyze(&mut analyzer, 50, hangs), first);
+        assert_eq!(analyze(&mut analyzer, 100, hangs), first);
+        let [said] = &analyze(&mut analyzer, 101, values(0, 5_100))[..] else { panic!() };
+        assert_eq!(said, "Warning: GPU 3 retransmits more than 8 packets a minute over PCIe.");
+        assert!(analyze(&mut analyzer, 102, |_| {}).is_empty(), "it is not listed any more");
+        assert!(analyze(&mut analyzer, 103, values(0, 9_000)).is_empty(), "its baseline is forgotten");
     }
 }

@@ -593,3 +593,18 @@ fn an_instance_that_fills_up_is_forecast_beside_a_gpu_with_room() {
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].starts_with("Memory of MIG instance 9 on GPU 0 may run out"), "{told:?}");
 }
+
+#[test]
+fn instances_without_a_number_are_forecast_each() {
+    use crate::sources::gpu::metrics as gpu;
+    let analysis = run(&mut *build(&exhaustion::REGISTRATION), 0, 120, |second, batch| {
+        for uuid in ["MIG-0", "MIG-1"] {
+            let labels = ["0", uuid, "", ""].map(Label::from);
+            let used = GIB + noise(second) * GIB / 512.0;
+            bytes(batch, &gpu::MIG_USED, &labels, used);
+            bytes(batch, &gpu::MIG_FREE, &labels, 10.0 * GIB - used);
+        }
+    });
+    let known = analysis.outlook.conclusions.iter().map(|known| known.subject.uuid.as_str());
+    assert_eq!(known.collect::<Vec<_>>(), ["MIG-0", "MIG-1"]);
+}

@@ -302,3 +302,13 @@ fn a_full_instance_is_a_problem_of_its_own_on_a_gpu_that_is_nearly_empty() {
     let healthy = view(2, Rule::None);
     assert!(healthy.problems.is_empty() && healthy.gpus[0].health == Health::Ok);
 }
+
+#[test]
+fn an_instance_without_a_parent_is_of_no_gpu_without_a_uuid() {
+    let mut node = Node::new();
+    node.batch.put(&gpu::STATUS, &["1".into(), Label::default(), "ok".into()], Flag(true));
+    let named = ["0", "MIG-9", "9", "0", "", "1g.10gb"].map(Label::from);
+    node.batch.put(&gpu::MIG_INFO, &named, Flag(true));
+    let gpus = node.view().gpus;
+    assert_eq!((gpus.len(), gpus[0].uuid.as_str(), gpus[0].mig.len()), (1, "", 0));
+}

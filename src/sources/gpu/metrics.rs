@@ -165,7 +165,7 @@ crate::metrics! {
     pub XID_ERRORS: Counter<Count> = "memwarden_gpu_xid_errors_total" {gpu, uuid, xid, severity}.counting("{error}").budget(4_000);
     /// Number of the newest XID error of the GPU since memwarden started; 0 where there was none, which is not the number of an XID.
     pub NEWEST_XID: Gauge<Count> = "memwarden_gpu_newest_xid" {gpu, uuid}.counting("{xid}");
-    /// Meaning and severity of each XID reported since memwarden started; always 1.
+    /// Meaning of each XID reported since memwarden started, and its severity by the table; that of an event is a label of memwarden_gpu_xid_errors_total. Always 1.
     pub XID_MEANING: Gauge<Flag> = "memwarden_gpu_xid_meaning_info" {xid, severity, meaning};
     /// XID errors in the kernel log of GPUs that NVML has not identified yet, by PCI address; once identified, they are counted in memwarden_gpu_xid_errors_total.
     pub UNPLACED_XIDS: Counter<Count> = "memwarden_gpu_unattributed_xid_errors_total" {pci, xid, severity}.counting("{error}").budget(300);

@@ -31,6 +31,7 @@ use self::keeper::{Keeper, WorkerState};
 use self::options::Options;
 use self::owners::Owners;
 use crate::host::child::WorkerCommand;
+use crate::model::facts::KernelLog;
 use crate::model::lock::lock;
 use crate::model::point::Batch;
 use crate::model::source::{Control, Source, SourceError};
@@ -110,6 +111,7 @@ impl Source for Gpus {
         self.samples += 1;
         let kernel = std::mem::take(&mut out.facts.kernel_xids);
         let mut world = lock(&self.shared.world);
+        world.reads_log = out.facts.kernel_log != KernelLog::Unread;
         world.take_kernel(at, &kernel);
         self.owners.prove(&mut world.gpus, out.facts.processes.as_deref());
         let result = report::put(&world, at, self.options.interval, self.driver, out);

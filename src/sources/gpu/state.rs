@@ -129,6 +129,8 @@ pub struct World {
     counted: Option<u32>,
     /// XIDs of the kernel log whose GPU is not known yet.
     pub unplaced: Unplaced,
+    /// Whether the kernel log is read: its lines count the events whose severity only they tell.
+    pub reads_log: bool,
     /// The GPUs that the kernel has; absent where that is not known.
     pub present: Option<BTreeSet<Address>>,
     /// When the worker last sent a message.
@@ -210,10 +212,15 @@ impl World {
             Line::Trouble(Trouble { gpu, refusal }) => {
                 self.gpu(gpu).map(|gpu| gpu.trouble = Some((at, refusal))).is_some()
             }
-            Line::Xid(Xid { gpu, xid }) => self
-                .gpu(gpu)
-                .map(|gpu| gpu.xids.record(at, XidSource::Nvml, xid, xid::severity(xid)))
-                .is_some(),
+            Line::Xid(Xid { gpu, xid }) => {
+                let is_told = self.reads_log && xid::is_told_by_line(xid);
+                let count = |gpu: &mut Gpu| {
+                    if !is_told {
+                        gpu.xids.record(at, XidSource::Nvml, xid, xid::severity(xid));
+                    }
+                };
+                self.gpu(gpu).map(count).is_some()
+            }
         };
         self.bad_lines += u64::from(!accepted);
     }

@@ -21,8 +21,9 @@ pub enum XidSource {
 /// Reports from both sources within this time are the same event: the log is read once a tick, which may come late.
 const SAME: Duration = Duration::from_secs(5);
 
-/// Most XIDs per GPU that are not in the table; others are dropped, because the numbers come from outside.
-const MOST_UNKNOWN: usize = 32;
+/// Most series per GPU besides one for each XID of the table: of other severities, and of XIDs that are not in it; others are dropped,
+/// because the numbers come from outside.
+const MOST_MORE: usize = 40;
 
 /// Most events kept to be matched with the other source's report.
 const MOST_UNPAIRED: usize = 256;
@@ -36,8 +37,10 @@ pub struct Xids {
 
 impl Default for Xids {
     fn default() -> Self {
-        let counts = KNOWN.iter().map(|known| ((known.xid, known.severity), 0)).collect();
-        Self { counts, newest: None, unpaired: VecDeque::new() }
+        let told = KNOWN.iter().filter(|known| xid::is_told_by_line(known.xid));
+        let told = told.map(|known| (known.xid, Health::Critical));
+        let all = KNOWN.iter().map(|known| (known.xid, known.severity)).chain(told);
+        Self { counts: all.map(|key| (key, 0)).collect(), newest: None, unpaired: VecDeque::new() }
     }
 }
 
@@ -64,7 +67,7 @@ impl Xids {
     /// Adds events that only one source can report.
     pub fn add(&mut self, xid: u32, severity: Health, events: u64) {
         self.newest = Some(xid);
-        if self.counts.contains_key(&(xid, severity)) || self.counts.len() < KNOWN.len() + MOST_UNKNOWN {
+        if self.counts.contains_key(&(xid, severity)) || self.counts.len() < KNOWN.len() + MOST_MORE {
             let count = self.counts.entry((xid, severity)).or_default();
             *count = count.saturating_add(events);
         }
@@ -131,18 +134,6 @@ mod tests {
     }
 
     #[test]
-    fn a_severity_that_only_the_kernel_log_tells_is_counted_in_either_order() {
-        for order in [[0, 1], [1, 0]] {
-            let mut xids = Xids::default();
-            let reports = [(XidSource::Nvml, Health::Warning), (XidSource::Kernel, Health::Critical)];
-            for (source, severity) in order.map(|place| reports[place]) {
-                xids.record(Timestamp::from_secs(1), source, 149, severity);
-            }
-            assert!(xids.counts().any(|counted| counted == (149, Health::Critical, 1)), "{order:?}");
-        }
-    }
-
-    #[test]
     fn equal_events_from_one_source_all_count() {
         check(&[(0, 'n'), (1, 'n')], 2);
         check(&[(0, 'n'), (1, 'n'), (9, 'k'), (9, 'k')], 2);
@@ -161,7 +152,7 @@ mod tests {
         for xid in 1_000..2_000 {
             xids.record(Timestamp::from_secs(1), XidSource::Nvml, xid, Health::Unknown);
         }
-        assert_eq!(xids.counts().count(), KNOWN.len() + MOST_UNKNOWN);
+        assert_eq!(xids.counts().count(), KNOWN.len() + MOST_MORE);
         assert_eq!(xids.unpaired.len(), MOST_UNPAIRED);
     }
 

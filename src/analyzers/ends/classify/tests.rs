@@ -8,6 +8,7 @@ use crate::analyzers::ends::rules::{self, RULES};
 use crate::model::ends::{ABORTED, EndCause};
 use crate::model::facts::{OomScope, OwnLimits};
 use crate::model::units::Bytes;
+use crate::model::xid;
 
 const SIGHUP: i32 = 1;
 const SIGABRT: i32 = 6;
@@ -188,6 +189,9 @@ fn signals_of_the_kernel_are_not_those_of_a_person() {
     };
     check_exactly(&near(500, code(1)), EndCause::ProcessLimit, 0.6);
     check_exactly(&near(400, code(1)), EndCause::Failed, 0.9);
+    check_exactly(&near(700, code(1)), EndCause::Failed, 0.9);
+    let counted_kill = Some(("/a".into(), true));
+    check_exactly(&Case { counted_kill, ..near(500, code(1)) }, EndCause::CgroupLimit, 0.6);
     check_exactly(&near(590, code(0)), EndCause::Finished, 0.99);
     check_exactly(&near(590, Case { exception: "ValueError".into(), ..code(1) }), EndCause::Failed, 0.9);
     check_exactly(&used(signal(SIGKILL)), EndCause::TimeLimit, 0.75);
@@ -354,9 +358,15 @@ fn signals_and_codes() {
     check(&limited, EndCause::ProcessLimit, 0.8);
     check(&Case { status: Some(ExitStatus::Signal(SIGKILL)), ..limited }, EndCause::Killed, 0.9);
     check(&lacked(Medium::Device, "torch.OutOfMemoryError"), EndCause::GpuMemory, 0.8);
-    let xid = |number, case| Case { xid: Some(("0".into(), number)), ..case };
+    let xid = |number, case| Case { xid: Some(("0".into(), number, xid::severity(number))), ..case };
     check(&xid(79, code(1)), EndCause::GpuFault, 0.9);
     check(&xid(79, signal(SIGTERM)), EndCause::GpuFault, 0.6);
+    // The line of the kernel log says more than the table.
+    let link = |severity, case| Case { xid: Some(("0".into(), 149, severity)), ..case };
+    check(&link(Health::Critical, code(1)), EndCause::GpuFault, 0.9);
+    check(&link(Health::Critical, signal(SIGTERM)), EndCause::GpuFault, 0.6);
+    check(&link(Health::Warning, code(1)), EndCause::GpuFault, 0.6);
+    check(&link(Health::Ok, code(1)), EndCause::Failed, 0.9);
     // An error of the program, and the cleanup after a process that was killed.
     check(&xid(31, code(1)), EndCause::Failed, 0.9);
     check(&xid(45, signal(SIGKILL)), EndCause::Killed, 0.9);

@@ -3,7 +3,9 @@
 use expect_test::expect;
 
 use super::*;
-use crate::sources::gpu::protocol::{Reason, Refusal, Trouble};
+use crate::model::facts::KernelXid;
+use crate::model::health::Health;
+use crate::sources::gpu::protocol::{Reason, Refusal, Trouble, Xid};
 
 #[test]
 fn a_gpu_that_the_driver_does_not_list_is_lost() {
@@ -249,4 +251,31 @@ fn lines_about_unknown_gpus_are_refused() {
     take(&mut world, 1, Line::State(State { status: Status::Released, ..State::default() }));
     assert_eq!(world.bad_lines, before + 3);
     assert_eq!(world.gpus.len(), 1);
+}
+
+#[test]
+fn an_event_whose_severity_only_the_kernel_log_tells_is_counted_once_in_either_order() {
+    for is_nvml_first in [true, false] {
+        let mut world = world();
+        let listed = Identity { uuid: "GPU-a".into(), pci: "00000000:1B:00.0".into(), ..Identity::default() };
+        take(&mut world, 1, Line::Device(Box::new(listed)));
+        world.reads_log = true;
+        let of_nvml = |world: &mut World| take(world, 1, Line::Xid(Xid { gpu: 0, xid: 149 }));
+        let line = KernelXid { pci: "0000:1b:00".into(), xid: 149, severity: Health::Critical, kernel_us: 0 };
+        if is_nvml_first {
+            of_nvml(&mut world);
+        }
+        world.take_kernel(Timestamp::from_secs(1), &[line]);
+        if !is_nvml_first {
+            of_nvml(&mut world);
+        }
+        let counts = || world.gpus[0].xids.counts().filter(|counted| counted.0 == 149);
+        assert_eq!(counts().map(|counted| counted.2).sum::<u64>(), 1, "{is_nvml_first}");
+        assert!(counts().any(|counted| counted == (149, Health::Critical, 1)), "{is_nvml_first}");
+        // Without the log, NVML's word is all there is.
+        world.reads_log = false;
+        take(&mut world, 60, Line::Xid(Xid { gpu: 0, xid: 149 }));
+        let counts: Vec<_> = world.gpus[0].xids.counts().filter(|counted| counted.0 == 149).collect();
+        assert_eq!(counts, [(149, Health::Warning, 1), (149, Health::Critical, 1)]);
+    }
 }
