@@ -65,6 +65,9 @@ named! {
     }
 }
 
+/// The time of an end, as bits, and its pid.
+type EndKey = (u64, u32);
+
 /// The daemon's own counters and health states.
 #[derive(Debug, Default)]
 pub struct Events {
@@ -81,7 +84,7 @@ pub struct Events {
     otlp_logs: [AtomicU64; LogRecords::ALL.len()],
     otlp_logs_failing: AtomicBool,
     /// The Unix time of the first frame; and of each end of the last frame its time, as bits, and its process.
-    ends: Mutex<Option<(f64, HashSet<(u64, u32)>)>>,
+    ends: Mutex<Option<(f64, HashSet<EndKey>)>>,
     sources: Mutex<HashMap<&'static str, SourceState>>,
     needs: Mutex<Vec<(&'static str, bool)>>,
     records: Mutex<Option<RecordsState>>,
