@@ -106,8 +106,8 @@ impl Sampler {
     pub fn configure(&mut self, config: Config, context: Context, in_incident: bool, now: Timestamp) {
         if in_incident {
             tracing::warn!(
-                "An incident is in progress; changes of protection, sources, analyzers and sampling wait for its end, those other than protection for at most {} minutes.",
-                LONGEST_WAIT.as_secs() / 60
+                max_seconds = LONGEST_WAIT.as_secs(),
+                "An incident is in progress; changes of protection, sources, analyzers and sampling wait for its end, those other than protection not longer than max_seconds."
             );
         }
         let since = self.waiting.take().map_or(now, |(.., since)| since);

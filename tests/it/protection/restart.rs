@@ -54,7 +54,7 @@ fn a_reload_without_the_matcher_of_the_job_takes_effect_afterwards() {
     std::fs::write(&file, text.replace("matchers: [{name: train,", "matchers: [{name: renamed,")).unwrap();
     daemon.signal("HUP");
     wait_for("the word on the reload", SOON, || {
-        daemon.log().contains("the sources stay as they are until its end").then_some(())
+        daemon.log().contains("analyzers and sampling wait for its end").then_some(())
     });
     assert!(job.wait().success());
     assert_eq!(job.said(), ["up", "asked", "saved", "told to end"], "the incident went on as it began");
