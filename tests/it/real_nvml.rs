@@ -9,6 +9,8 @@ use crate::harness::{Daemon, Page, program, python_with};
 use crate::ml_py::{Tally, compare_gpu, theirs};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Drivers that are read at the same time.
+const AT_ONCE: usize = 3;
 
 /// GPUs of a large node.
 const GPUS: u32 = 8;
@@ -282,19 +284,28 @@ fn the_drivers_own_libraries_are_read_without_a_gpu() {
         return;
     }
     let sleepers = Sleepers::new(40);
-    let (mut rows, mut failed) = (Vec::new(), Vec::new());
-    for driver in &drivers {
+    let read = |driver: &PathBuf| {
         let mut tally = Tally::default();
         without_gpus(driver);
-        rows.push(one_gpu(driver, &python, &sleepers, &mut tally));
+        let row = one_gpu(driver, &python, &sleepers, &mut tally);
         if !is_old(driver) {
             eight_gpus(driver, &python, &sleepers, &mut tally);
         }
         println!("{}: {} values equal, {} differ", driver.display(), tally.equal, tally.wrong.len());
         assert!(tally.equal > 20, "{} values of {}", tally.equal, driver.display());
         tally.wrong.retain(|wrong| !is_known(wrong));
-        failed.extend(tally.wrong.iter().map(|wrong| format!("{}: {wrong}", driver.display())));
-    }
+        let failed = tally.wrong.iter().map(|wrong| format!("{}: {wrong}", driver.display()));
+        (row, failed.collect::<Vec<_>>())
+    };
+    // Most of the time is spent waiting for samples.
+    let each: Vec<_> = std::thread::scope(|scope| {
+        let part = |first: usize| drivers.iter().skip(first).step_by(AT_ONCE).map(read).collect::<Vec<_>>();
+        let threads: Vec<_> = (0..AT_ONCE).map(|first| scope.spawn(move || part(first))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    let (mut rows, failed): (Vec<String>, Vec<Vec<String>>) = each.into_iter().unzip();
+    let failed = failed.concat();
+    rows.sort();
     assert!(failed.is_empty(), "{} differ:\n{}", failed.len(), failed.join("\n"));
     in_the_document(&rows);
 }
