@@ -65,6 +65,9 @@ named! {
     }
 }
 
+/// Ends of one user that are logged of one frame: a user can start and end any number of processes.
+const MOST_ENDS: u64 = 8;
+
 /// The time of an end, as bits, and its pid.
 type EndKey = (u64, u32);
 
@@ -323,10 +326,16 @@ impl Events {
         let mut state = lock(&self.ends);
         let (began, known) = state.get_or_insert_with(|| (at.unix().as_secs_f64(), HashSet::new()));
         let before = std::mem::take(known);
+        let mut of_user: BTreeMap<u32, u64> = BTreeMap::new();
         for end in ends {
             let key = (end.unix_seconds.to_bits(), end.pid);
             known.insert(key);
             if before.contains(&key) || end.unix_seconds < *began {
+                continue;
+            }
+            let count = of_user.entry(end.user_id).or_default();
+            *count += 1;
+            if *count > MOST_ENDS {
                 continue;
             }
             let (workload, run, rank) = (end.workload.as_str(), end.run.as_str(), end.rank.as_str());
@@ -348,6 +357,9 @@ impl Events {
                 };
             }
             if end.cause == EndCause::Finished { log!(info) } else { log!(warn) }
+        }
+        for (user, count) in of_user.into_iter().filter(|(_, count)| *count > MOST_ENDS) {
+            tracing::info!(user, count = count - MOST_ENDS, "Further ends of this user are not logged.");
         }
     }
 

@@ -297,6 +297,16 @@ mod tests {
     }
 
     #[test]
+    fn events_of_ends_of_one_user_leave_room_for_those_of_others() {
+        let many = (0..20).map(|pid| End { user_id: 1, ..end(1, 1_001.0, pid) });
+        let other = End { user_id: 2, ..end(2, 1_001.0, 99) };
+        let logged = logged(&[vec![], many.chain([other]).collect()]);
+        assert_eq!(logged.len(), 10, "{logged:?}");
+        assert!(logged[8].contains("pid 99"), "{logged:?}");
+        assert_eq!(logged[9], "Further ends of this user are not logged.");
+    }
+
+    #[test]
     fn events_of_ends_go_on_where_numbering_begins_again() {
         let frames = [vec![], vec![end(7, 1_001.0, 4)], vec![], vec![end(1, 1_003.0, 5)]];
         let logged = logged(&frames);
