@@ -42,6 +42,13 @@ pub fn is_initial_namespace(proc: &Path) -> bool {
     namespace(proc).map_or(true, |namespace| namespace.as_os_str() == INITIAL)
 }
 
+/// Whether the pids that this process file system lists are those of the initial pid namespace, as far as is known: it can be
+/// that of the host, in a container with another namespace.
+pub fn lists_initial_namespace(proc: &Path) -> bool {
+    std::fs::read_link(proc.join("1/ns/pid"))
+        .map_or_else(|_| is_initial_namespace(proc), |namespace| namespace.as_os_str() == INITIAL)
+}
+
 /// The end of one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExitEvent {

@@ -101,7 +101,7 @@ impl Job {
     /// Its identity, and a status that it ended with.
     pub fn exited(&self, status: ExitStatus) -> Option<ExitedProcess> {
         let process = ProcessKey { pid: self.child.id(), start: self.start? };
-        Some(ExitedProcess { process, status: status.into_raw() })
+        Some(ExitedProcess { process, tid: process.pid, status: status.into_raw() })
     }
 
     pub fn pid(&self) -> u32 {

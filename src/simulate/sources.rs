@@ -90,7 +90,7 @@ fn put_processes(second: u64, at: Timestamp, out: &mut Batch) {
     let is_there = |key: ProcessKey| rows.iter().any(|row| row.key == key);
     let before = scene::ranks(second.saturating_sub(1)).map(|rank| rank.key);
     let gone = before.filter(|key| !is_there(*key));
-    out.facts.exited.extend(gone.map(|process| ExitedProcess { process, status: 0 }));
+    out.facts.exited.extend(gone.map(|process| ExitedProcess { process, tid: process.pid, status: 0 }));
     out.facts.processes = Some(Arc::new(ProcessTable { rows, boot: Some(boot(second, at)) }));
 }
 

@@ -157,6 +157,8 @@ pub struct OwnLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExitedProcess {
     pub process: ProcessKey,
+    /// The id of the thread; that of the first one is the pid.
+    pub tid: u32,
     /// The status as wait(2) has it.
     pub status: i32,
 }

@@ -116,7 +116,7 @@ impl Node {
 }
 
 fn exit(batch: &mut Batch, pid: u32, status: i32) {
-    batch.facts.exited.push(ExitedProcess { process: Node::key(pid), status });
+    batch.facts.exited.push(ExitedProcess { process: Node::key(pid), tid: pid, status });
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn sigbus_is_explained_by_the_reads_before_and_after_the_end() {
 #[test]
 fn a_command_that_ends_before_the_first_sample_has_the_cause_of_its_status() {
     let of = |status: i32| {
-        let exited = ExitedProcess { process: Node::key(7), status };
+        let exited = ExitedProcess { process: Node::key(7), tid: 7, status };
         let end = unobserved("a".into(), "sh".into(), (exited, 1000), 10_000.0);
         (end.cause, end.is_abnormal(), end.evidence)
     };

@@ -102,7 +102,7 @@ fn status_of(key: ProcessKey, event: ExitEvent, ended: &mut HashSet<ProcessKey>)
     // that ends with 0 says nothing about its process.
     let is_own = key.start <= process::ticks(event.at)
         && if event.tid == event.pid { ended.insert(key) } else { event.status != 0 };
-    is_own.then_some(ExitedProcess { process: key, status: event.status })
+    is_own.then_some(ExitedProcess { process: key, tid: event.tid, status: event.status })
 }
 
 /// A signal to a process that one of these tables has; without those that are about an earlier process of its pid.

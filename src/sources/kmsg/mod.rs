@@ -8,14 +8,16 @@ pub mod reader;
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::formats::kernel::{Event, Kill, Reports, Warning, record};
-use crate::host::exit_events::is_initial_namespace;
-use crate::host::fs;
+use crate::host::exit_events::lists_initial_namespace;
+use crate::host::{clock, fs, process};
 use crate::model::facts::{
-    Before, Facts, KernelLog as State, KernelReport, KernelXid, OomScope, OomVictim, ProcessRow,
-    RESIDENT_KINDS,
+    Before, ExitedProcess, Facts, KernelLog as State, KernelReport, KernelXid, OomScope, OomVictim,
+    ProcessRow, RESIDENT_KINDS,
 };
+use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
@@ -35,13 +37,22 @@ pub static REGISTRATION: Registration = Registration {
             proc: context.roots.proc.clone(),
             last_sequence: None,
             reports: Reports::default(),
+            is_behind: false,
+            threads: Vec::new(),
             counters: None,
         })
     })
 };
 
+/// What the kernel logged, of a process.
+type ReportOf = fn(ProcessKey) -> KernelReport;
+
+/// By how much the clock of the log may be behind that of start times.
+const CLOCK_SLACK: Duration = Duration::from_secs(1);
 /// Most records read in one tick; the rest is read at the next tick.
 const MOST: usize = 4_000;
+/// Most threads whose process is not known yet.
+const MOST_THREADS: usize = 64;
 
 struct Kmsg {
     log: KernelLog,
@@ -49,6 +60,10 @@ struct Kmsg {
     proc: PathBuf,
     last_sequence: Option<u64>,
     reports: Reports,
+    /// Whether the last tick left lines unread.
+    is_behind: bool,
+    /// Threads that the kernel named in the last tick, of processes that were not known yet.
+    threads: Vec<(u32, ReportOf)>,
     /// Absent until the log was opened once: nothing was counted before.
     counters: Option<Counters>,
 }
@@ -80,14 +95,17 @@ impl Kmsg {
         }
         let counters = self.counters.get_or_insert_default();
         let lost_before = counters.lost;
-        let is_own = is_initial_namespace(&self.proc);
-        let mut malformed = false;
-        let mut is_behind = true;
+        let is_own = lists_initial_namespace(&self.proc);
+        let (was_behind, mut malformed) = (self.is_behind, false);
+        self.is_behind = true;
+        for (tid, report) in self.threads.drain(..) {
+            facts.kernel_reports.extend(process_of_thread(&facts.exited, tid).map(report));
+        }
         for _ in 0..MOST {
             let bytes = match self.log.poll() {
                 Ok(Next::Record(bytes)) => bytes,
                 Ok(Next::Nothing) => {
-                    is_behind = false;
+                    self.is_behind = false;
                     break;
                 }
                 // The gap in the sequence numbers gives the number of lost records; without an earlier record
@@ -110,10 +128,22 @@ impl Kmsg {
                 self.reports = Reports::default();
             }
             self.last_sequence = Some(record.sequence);
-            let key = |pid| facts.before.row(pid).filter(|_| is_own).map(|row| row.key);
+            // A line that is read long after it was logged may be of an earlier process of the pid.
+            let logged = clock::after_boot(Duration::from_micros(record.kernel_us));
+            let newest = was_behind.then(|| process::ticks(logged.saturating_add(CLOCK_SLACK)));
+            let is_meant = |row: &&ProcessRow| is_own && newest.is_none_or(|newest| row.key.start <= newest);
+            let mut add = |pid: u32, report: ReportOf| {
+                let known = facts.before.row(pid).filter(is_meant).map(|row| row.key);
+                match known.or_else(|| process_of_thread(&facts.exited, pid)) {
+                    Some(process) => facts.kernel_reports.push(report(process)),
+                    // Its end is reported in the next tick.
+                    None if is_own && self.threads.len() < MOST_THREADS => self.threads.push((pid, report)),
+                    None => {}
+                }
+            };
             match self.reports.read(&record) {
                 Some(Event::Kill(kill)) => {
-                    let victim = victim(&kill, &facts.before, is_own);
+                    let victim = victim(&kill, &facts.before, &is_meant);
                     counters.kills[victim.scope as usize] += 1;
                     counters.last = Some((at, victim.clone()));
                     facts.oom_victims.push(victim);
@@ -121,12 +151,8 @@ impl Kmsg {
                 Some(Event::Xid { pci, xid, severity }) => {
                     facts.kernel_xids.push(KernelXid { pci, xid, severity, kernel_us: record.kernel_us });
                 }
-                Some(Event::MemoryError { pid }) => {
-                    facts.kernel_reports.extend(key(pid).map(KernelReport::MemoryError));
-                }
-                Some(Event::HugePages { pid }) => {
-                    facts.kernel_reports.extend(key(pid).map(KernelReport::HugePages));
-                }
+                Some(Event::MemoryError { pid }) => add(pid, KernelReport::MemoryError),
+                Some(Event::HugePages { pid }) => add(pid, KernelReport::HugePages),
                 Some(Event::ForkRejected { cgroup }) => {
                     facts.kernel_reports.push(KernelReport::ForkRejected(Label::printable(&cgroup)));
                 }
@@ -135,7 +161,7 @@ impl Kmsg {
             }
         }
         facts.kernel_log = match () {
-            () if is_behind => State::Behind,
+            () if self.is_behind => State::Behind,
             () if counters.lost > lost_before || malformed => State::Lost,
             () if !is_own => State::Foreign,
             () => State::Complete,
@@ -169,9 +195,9 @@ fn not_open(log: &KernelLog, error: &io::Error) -> SourceError {
 }
 
 /// The victim of a kill. Its process is that of the pid if the user is the same; its name can have changed since the last tick.
-fn victim(kill: &Kill, before: &Before, is_own: bool) -> OomVictim {
-    let is_it = |row: &&ProcessRow| kill.uid.is_none_or(|uid| uid == row.uid);
-    let row_of = |pid: Option<u32>| before.row(pid?).filter(|_| is_own).filter(is_it);
+fn victim(kill: &Kill, before: &Before, is_meant: &impl Fn(&&ProcessRow) -> bool) -> OomVictim {
+    let is_it = |row: &&ProcessRow| kill.uid.is_none_or(|uid| uid == row.uid) && is_meant(row);
+    let row_of = |pid: Option<u32>| before.row(pid?).filter(is_it);
     let named = row_of(kill.pid);
     // The line before is of another kill where this one names a process that it did not choose.
     let is_chosen = named.is_none() || kill.chosen.is_none() || kill.chosen == kill.pid;
@@ -193,6 +219,11 @@ fn victim(kill: &Kill, before: &Before, is_own: bool) -> OomVictim {
         workload: row.and_then(|row| before.workload(row.key)).cloned().unwrap_or_default(),
         resident: kill.resident,
     }
+}
+
+/// The process of a thread that ended in this tick: the kernel's reports of single processes name the thread that they met.
+fn process_of_thread(exited: &[ExitedProcess], tid: u32) -> Option<ProcessKey> {
+    exited.iter().find(|thread| thread.tid == tid).map(|thread| thread.process)
 }
 
 impl Counters {
@@ -443,6 +474,55 @@ mod tests {
             kernel_us: 123_456,
         };
         assert_eq!(batch.facts.kernel_xids, [expected]);
+    }
+
+    /// The facts of a tick with these lines, in which process 7 is known since `start` ticks, and these threads of it ended.
+    fn told(source: &mut dyn Source, second: u64, start: u64, threads: &[u32]) -> Facts {
+        use crate::model::facts::ProcessTable;
+        let mut batch = Batch::new();
+        let process = ProcessKey { pid: 7, start };
+        let row = ProcessRow { uid: 1000, ..ProcessRow::new(process, "python3".into()) };
+        batch.facts.before.processes =
+            Some(std::sync::Arc::new(ProcessTable { rows: vec![row], ..ProcessTable::default() }));
+        batch.facts.exited =
+            threads.iter().map(|tid| ExitedProcess { process, tid: *tid, status: 7 }).collect();
+        source.sample(Timestamp::from_secs(second), &mut batch).unwrap();
+        std::mem::take(&mut batch.facts)
+    }
+
+    #[test]
+    fn what_is_logged_of_a_thread_is_of_its_process() {
+        let root = root(&[("kmsg", "")]);
+        let mut source = build(&REGISTRATION, &root);
+        told(&mut *source, 1, 0, &[]);
+        let mut say = |second, pid: u32, threads: &[u32]| {
+            let line = format!(
+                "3,{second},1,-;Memory failure: 0x1: Sending SIGBUS to python3:{pid} due to hardware memory corruption\n"
+            );
+            root.append("kmsg", &line);
+            told(&mut *source, second, 0, threads).kernel_reports
+        };
+        let known = [KernelReport::MemoryError(ProcessKey { pid: 7, start: 0 })];
+        assert_eq!(say(2, 7, &[]), known, "its first thread");
+        assert_eq!(say(3, 9, &[8, 9]), known, "a thread that has ended");
+        assert_eq!(say(4, 10, &[]), [], "not known yet");
+        assert_eq!(say(5, 11, &[10]), known, "in the next tick");
+        assert_eq!(say(6, 12, &[10]), [], "not later");
+    }
+
+    #[test]
+    fn an_old_line_is_not_of_a_later_process_of_its_pid() {
+        let root = root(&[("kmsg", "")]);
+        let mut source = build(&REGISTRATION, &root);
+        told(&mut *source, 1, 0, &[]);
+        let kill = "3,9999999,5000000,-;Out of memory: Killed process 7 (python3) total-vm:300kB, anon-rss:200kB, file-rss:20kB, shmem-rss:2kB, UID:1000 pgtables:9kB oom_score_adj:0\n";
+        let storm: String = (0..=MOST).map(|n| format!("6,{n},1,-;x\n")).collect();
+        root.write("kmsg", &(storm + kill));
+        told(&mut *source, 2, 0, &[]);
+        // Logged 5 s after boot at the earliest, of a process that started after 1,000 s.
+        let later = process::ticks(clock::after_boot(Duration::from_secs(1_000)));
+        let victims = told(&mut *source, 3, later, &[]).oom_victims;
+        assert_eq!(victims.iter().map(|victim| victim.process).collect::<Vec<_>>(), [None]);
     }
 
     #[test]

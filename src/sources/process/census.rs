@@ -1,15 +1,19 @@
 //! The list of all processes, merged with their known state, with bounded work and descriptors.
 
 use std::io;
+use std::time::Duration;
 
 use super::entry::{Entry, Reading};
-use crate::host::process::{Listed, Population, ProcRoot, has_exited};
+use crate::host::clock;
+use crate::host::process::{self, Listed, Population, ProcRoot, has_exited};
 use crate::model::attention;
 use crate::model::facts::ProcessRow;
 
 /// Most new processes added in one sample: 4,000 take about 0.1 s, once.
 pub(super) const MOST_NEW: usize = 4_000;
 
+/// How long before the daemon a process can have started whose launcher may still change it.
+const YOUNG: Duration = Duration::from_secs(60);
 /// Samples after which the processes are listed in any case: thread ids wrap around, and listing is cheap.
 const LIST_EVERY: u32 = 8;
 /// Samples after which a process that could not be read is tried again.
@@ -29,7 +33,8 @@ pub(super) struct Census {
     refused: Vec<Listed>,
     turn: u32,
     most_new: usize,
-    started: bool,
+    /// Processes that started from here on, in ticks, are young.
+    recent: u64,
     pub(super) races: u64,
     pub(super) deferred: u64,
     /// The first process in this sample that could not be read for a reason other than a refusal or its end.
@@ -51,7 +56,7 @@ impl Census {
             refused: Vec::new(),
             turn: 0,
             most_new,
-            started: false,
+            recent: process::ticks(clock::now().monotonic().saturating_sub(YOUNG)),
             races: 0,
             deferred: 0,
             trouble: None,
@@ -76,7 +81,7 @@ impl Census {
 
     fn take_by(
         &mut self,
-        mut discover: impl FnMut(Listed, bool, &ProcRoot, &mut Reading) -> io::Result<Entry>,
+        mut discover: impl FnMut(Listed, u64, &ProcRoot, &mut Reading) -> io::Result<Entry>,
     ) -> io::Result<()> {
         self.turn = self.turn.wrapping_add(1);
         self.list()?;
@@ -111,7 +116,7 @@ impl Census {
                 continue;
             }
             new += 1;
-            match discover(*listed, self.started, &self.root, &mut self.reading) {
+            match discover(*listed, self.recent, &self.root, &mut self.reading) {
                 Ok(entry) => self.entries.push(entry),
                 Err(error) if has_exited(&error) => self.races += 1,
                 // A refusal costs one call; the limit is for processes that can be read.
@@ -127,7 +132,6 @@ impl Census {
         attention::rest();
         known.for_each(|gone| self.reading.release(gone));
         self.spare = before;
-        self.started = true;
         self.reading.forget_unused_cgroups(self.entries.len());
         Ok(())
     }
@@ -262,12 +266,12 @@ mod tests {
     /// Reads all processes, where those below `own` belong to others; returns which were tried and how many are known.
     fn tried(census: &mut Census, own: u32) -> (Vec<u32>, usize) {
         let mut tried = Vec::new();
-        let discover = |listed: Listed, young, root: &ProcRoot, reading: &mut Reading| {
+        let discover = |listed: Listed, recent, root: &ProcRoot, reading: &mut Reading| {
             tried.push(listed.pid);
             if listed.pid < own {
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
-            Entry::discover(listed, young, root, reading)
+            Entry::discover(listed, recent, root, reading)
         };
         census.take_by(discover).unwrap();
         (tried, census.rows().len())
@@ -305,6 +309,7 @@ mod tests {
         let tree = Tree::new();
         tree.add(&Process::new(1, "init"));
         let mut census = census(&tree, 10, 10);
+        census.recent = 0;
         census.take().unwrap();
         let mut place = |tree: &Tree, process: &Process| {
             tree.add(process);

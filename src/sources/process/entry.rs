@@ -34,7 +34,7 @@ pub(super) struct Entry {
     age: u32,
     /// Consecutive samples without a change.
     quiet: u32,
-    /// Whether it started while the daemon was running: its cgroup and owner may still be changed by its launcher.
+    /// Whether it started while the daemon was running, or shortly before: its cgroup and owner may still be changed by its launcher.
     young: bool,
     comm: Box<[u8]>,
 }
@@ -61,7 +61,7 @@ impl Entry {
 
     pub(super) fn discover(
         listed: Listed,
-        young: bool,
+        recent: u64,
         root: &ProcRoot,
         reading: &mut Reading,
     ) -> io::Result<Self> {
@@ -83,7 +83,7 @@ impl Entry {
             inode: listed.inode,
             age: 0,
             quiet: 0,
-            young,
+            young: stat.start >= recent,
             comm: stat.comm.into(),
         };
         entry.take_over(&stat, reading.page);

@@ -78,7 +78,7 @@ fn a_full_tmpfs_is_read_often_and_an_end_by_sigbus_at_once() {
     let mut asked = |second: u64, status: Option<i32>| {
         let mut batch = Batch::new();
         let process = ProcessKey { pid: 7, start: 1 };
-        batch.facts.exited.extend(status.map(|status| ExitedProcess { process, status }));
+        batch.facts.exited.extend(status.map(|status| ExitedProcess { process, tid: process.pid, status }));
         let _ = source.sample(Timestamp::from_secs(second), &mut batch);
         let is_asked = thread.is_asked();
         if is_asked {
