@@ -3,7 +3,9 @@
 //! A log line and its counter cannot diverge, because nothing else writes either. Each frame exposes every counter,
 //! from zero on.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+mod ended;
+
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -67,10 +69,6 @@ named! {
 
 /// Ends of one user that are logged of one frame: a user can start and end any number of processes.
 const MOST_ENDS: u64 = 8;
-
-/// The time of an end, as bits, and its pid.
-type EndKey = (u64, u32);
-
 /// The daemon's own counters and health states.
 #[derive(Debug, Default)]
 pub struct Events {
@@ -86,8 +84,7 @@ pub struct Events {
     otlp: Mutex<OtlpState>,
     otlp_logs: [AtomicU64; LogRecords::ALL.len()],
     otlp_logs_failing: AtomicBool,
-    /// The Unix time of the first frame; and of each end of the last frame its time, as bits, and its process.
-    ends: Mutex<Option<(f64, HashSet<EndKey>)>>,
+    ends: Mutex<ended::Known>,
     sources: Mutex<HashMap<&'static str, SourceState>>,
     needs: Mutex<Vec<(&'static str, bool)>>,
     records: Mutex<Option<RecordsState>>,
@@ -315,24 +312,15 @@ impl Events {
         }
     }
 
-    /// Logs the ends of the frame of `at` that the frame before did not have, each with its sentence; those from before
-    /// the first frame were logged before a restart. Numbers do not identify an end: they begin again with the analyzer.
+    /// Logs the ends of the frame of `at` that are new, each with its sentence.
     pub fn ended<'a>(
         &self,
         at: Timestamp,
         ends: impl Iterator<Item = &'a End>,
         sentence: impl Fn(&End) -> String,
     ) {
-        let mut state = lock(&self.ends);
-        let (began, known) = state.get_or_insert_with(|| (at.unix().as_secs_f64(), HashSet::new()));
-        let before = std::mem::take(known);
         let mut of_user: BTreeMap<u32, u64> = BTreeMap::new();
-        for end in ends {
-            let key = (end.unix_seconds.to_bits(), end.pid);
-            known.insert(key);
-            if before.contains(&key) || end.unix_seconds < *began {
-                continue;
-            }
+        for end in lock(&self.ends).add(at, ends) {
             let count = of_user.entry(end.user_id).or_default();
             *count += 1;
             if *count > MOST_ENDS {

@@ -290,6 +290,32 @@ mod tests {
             let replays = [("gpu", "0"), ("error", "replay")];
             node.until(|node| node.value("memwarden_gpu_nvlink_errors_total", &replays) == Some(12.0));
         }
+        // NVLink 5 counts by link only.
+        let mut node = Node::new(
+            r#"{"devices": [{"architecture": "blackwell", "nvlink": {"links": 4, "errors": {"recovery": 2, "crc_flit": 5}}}]}"#,
+        );
+        for (error, count) in [("recovery", 8.0), ("receive", 20.0), ("effective", 20.0)] {
+            let labels = [("gpu", "0"), ("error", error)];
+            node.until(|node| node.value("memwarden_gpu_nvlink_errors_total", &labels) == Some(count));
+        }
+    }
+
+    #[test]
+    fn gpus_without_a_uuid_of_their_own_are_named_by_their_address() {
+        let gpu = |uuid: &str, bus: u32, more: &str| {
+            format!(r#"{{"uuid": "{uuid}", "pci": "00000000:{bus:02X}:00.0"{more}}}"#)
+        };
+        let unknown = r#", "returns": {"nvmlDeviceGetUUID": "not_supported"}"#;
+        let mut node = Node::new(&format!(
+            r#"{{"devices": [{}, {}, {}]}}"#,
+            gpu("GPU-a", 1, ""),
+            gpu("GPU-a", 2, ""),
+            gpu("GPU-b", 3, unknown)
+        ));
+        for (index, uuid) in [("0", "GPU-a"), ("1", "pci-0000:02:00.0"), ("2", "pci-0000:03:00.0")] {
+            let labels = [("gpu", index), ("uuid", uuid)];
+            node.until(|node| node.value("memwarden_gpu_memory_used_bytes", &labels).is_some());
+        }
     }
 
     #[test]
@@ -321,6 +347,15 @@ mod tests {
     fn a_stopped_worker_is_killed_and_started_again() {
         let mut node = Node::new(TWO);
         node.until(|node| node.gpu_is("0", "ok"));
+        // It can load no kernel module, by no program that it starts.
+        let status = std::fs::read_to_string(format!("/proc/{}/status", node.worker().as_raw_pid())).unwrap();
+        let of = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).unwrap().trim();
+        assert_eq!(of("NoNewPrivs:"), "1");
+        assert_eq!(
+            u64::from_str_radix(of("CapBnd:"), 16).unwrap() >> 16
+                & u64::from(rustix::process::geteuid().is_root()),
+            0
+        );
         node.signal(rustix::process::Signal::STOP);
         node.until(|node| node.value("memwarden_gpu_worker_up", &[]) == Some(0.0));
         node.until(|node| node.value("memwarden_gpu_worker_restarts_total", &[]) == Some(1.0));

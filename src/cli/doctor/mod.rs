@@ -183,7 +183,10 @@ fn source(report: &SourceReport, proc: &Path) -> Examined {
     let has_nvidia = report.source == "gpu" && proc.join("driver/nvidia").exists();
     if has_nvidia || report.status != Status::Unavailable {
         let repair = match report.source {
-            "gpu" => "install the driver's library libnvidia-ml.so.1; in a container: docker run --gpus all",
+            "gpu" if has_nvidia => {
+                "install the driver's library libnvidia-ml.so.1, of the version in /proc/driver/nvidia/version; in a container: docker run --gpus all"
+            }
+            "gpu" => "load the driver's kernel module: sudo modprobe nvidia (dmesg says why it failed)",
             _ => "see the log of memwarden",
         };
         return Examined::missing(report.source, why, repair);

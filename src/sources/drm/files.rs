@@ -146,13 +146,14 @@ impl<'r, R: Fn(&str)> Files<'r, R> {
 
     /// A power, from the first of these files of hwmon that exists, in microwatts; nothing for 0 where that means none.
     pub fn power(&mut self, field: &'static str, files: &[&str], zero: bool) -> Option<Watts> {
-        let micro = self.sensor(field, files, WATTS * 1_000_000).filter(|micro| zero || *micro > 0)?;
+        let micro = self.sensor(field, files, (WATTS * 1_000_000, zero))?;
         Watts::new(float(micro) / 1e6)
     }
 
-    /// An energy in microjoules.
-    pub fn energy(&mut self, field: &'static str, file: &str) -> Option<Joules> {
-        self.sensor(field, &[file], JOULES * 1_000_000).and_then(|micro| Joules::new(float(micro) / 1e6))
+    /// An energy, from the first of these files of hwmon that has counted some, in microjoules.
+    pub fn energy(&mut self, field: &'static str, files: &[&str]) -> Option<Joules> {
+        let micro = self.sensor(field, files, (JOULES * 1_000_000, false))?;
+        Joules::new(float(micro) / 1e6)
     }
 
     /// Records that a value does not exist.
@@ -160,11 +161,13 @@ impl<'r, R: Fn(&str)> Files<'r, R> {
         self.refused.push(Refused { field, status: "unsupported", code: 0 });
     }
 
-    fn sensor(&mut self, field: &'static str, files: &[&str], most: u64) -> Option<u64> {
+    /// The value of the first file that exists; without `zero`, of the first that has another one than 0.
+    fn sensor(&mut self, field: &'static str, files: &[&str], (most, zero): (u64, bool)) -> Option<u64> {
         let found = files.iter().find_map(|file| {
             let path = self.hwmon.as_ref()?.join(file);
             match self.text(&path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                Ok(text) if !zero && text.trim() == "0" => None,
                 read => Some(read),
             }
         });

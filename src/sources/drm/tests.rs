@@ -226,6 +226,7 @@ fn intel_gpus_have_what_their_drivers_report() {
             field_status{gpu="card0",uuid="pci-0000:03:00.0",field="utilization",status="unsupported",code="0"} 1
             field_status{gpu="card0",uuid="pci-0000:03:00.0",field="temperature",status="unsupported",code="0"} 1
             field_status{gpu="card0",uuid="pci-0000:03:00.0",field="memory_temperature",status="unsupported",code="0"} 1
+            field_status{gpu="card0",uuid="pci-0000:03:00.0",field="power_limit",status="unsupported",code="0"} 1
             field_status{gpu="card1",uuid="pci-0000:04:00.0",field="utilization",status="unsupported",code="0"} 1
             field_status{gpu="card1",uuid="pci-0000:04:00.0",field="memory_used",status="unsupported",code="0"} 1
             processes{gpu="card0",uuid="pci-0000:03:00.0"} 1

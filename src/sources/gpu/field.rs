@@ -197,6 +197,10 @@ fields! {
     NvlinkReplay = "nvlink_replay" <= ERRORS => NVLINK_ERRORS["replay"] by Count;
     /// Errors over all links.
     NvlinkRecovery = "nvlink_recovery" <= ERRORS => NVLINK_ERRORS["recovery"] by Count;
+    /// Errors over all links: what was received with an error, which NVLink 5 counts.
+    NvlinkReceiveErrors = "nvlink_receive_errors" <= ERRORS => NVLINK_ERRORS["receive"] by Count;
+    /// Errors over all links that NVLink 5 could not correct.
+    NvlinkEffectiveErrors = "nvlink_effective_errors" <= ERRORS => NVLINK_ERRORS["effective"] by Count;
     /// 0 or 1.
     MigMode = "mig_mode" <= 1 => MIG_ENABLED by flag;
     /// Millionths of the time in which the graphics and compute engine was busy (GPM).

@@ -148,7 +148,11 @@ fn verdict(world: &World, now: Timestamp, driver: bool) -> Result<(), SourceErro
         Status::Ok => Err(SourceError::failed(Failure::Timeout, "the GPU worker does not respond")),
         Status::LibraryAbsent if driver => failed(Failure::NotFound),
         Status::LibraryAbsent => Err(SourceError::unavailable(state.why.clone())),
-        Status::DriverNotLoaded => failed(Failure::Lost),
+        // A node without a GPU for it needs no driver.
+        Status::DriverNotLoaded if world.present.as_ref().is_some_and(BTreeSet::is_empty) => {
+            Err(SourceError::unavailable(state.why.clone()))
+        }
+        Status::DriverNotLoaded => failed(Failure::NotFound),
         Status::NoPermission => failed(Failure::Permission),
         Status::VersionMismatch | Status::UnknownError => failed(Failure::Io),
         Status::WorkerFailed => failed(Failure::Lost),

@@ -7,6 +7,7 @@ use super::plausible;
 use super::protocol::{
     Identity, Lasting, Line, MOST_GPUS, Reason, Refusal, Sample, State, Status, Trouble, Xid,
 };
+use super::unlisted;
 use super::unplaced::Unplaced;
 use super::unwrapped::Unwrapped;
 use super::xid::{Address, XidSource, Xids, pci};
@@ -378,8 +379,20 @@ impl World {
     }
 
     /// Takes the identity of a GPU: state known under its UUID is its own, state under its index may be another GPU's.
-    fn identify(&mut self, at: Timestamp, identity: Identity) -> bool {
+    fn identify(&mut self, at: Timestamp, mut identity: Identity) -> bool {
         let index = identity.gpu;
+        let address = pci(&identity.pci);
+        // Two GPUs with one UUID are told apart by their addresses, as those without one.
+        let has_twin = self.gpus.iter().any(|gpu| {
+            let other = pci(&gpu.identity.pci);
+            gpu.placement == Placement::Reported
+                && gpu.identity.uuid == identity.uuid
+                && other.is_some()
+                && other != address
+        });
+        if let Some(address) = address.filter(|_| has_twin || identity.uuid.is_empty()) {
+            identity.uuid = format!("pci-{}.0", unlisted::name(address));
+        }
         let counted = self.counted.is_some_and(|counted| index < counted);
         if self.state.status != Status::Ok || !counted || identity.uuid.is_empty() {
             return false;

@@ -11,13 +11,14 @@ use crate::host::user_files;
 /// Maximum size of `/proc/driver/nvidia/gpus/*/information` in bytes.
 const LARGEST_INFORMATION: u64 = 64 * 1024;
 
-/// The UUIDs of the GPUs of claims, by CDI name (`vendor/class=device`).
+/// The UUIDs of the GPUs of claims, by CDI name (`vendor/class=device`), and of all GPUs, by the name of their device node.
 pub(super) type Uuids = BTreeMap<String, String>;
 
 /// Reads the CDI files in folders that nobody but root can write. A folder or file that cannot be read names no device.
 pub(super) fn read(folders: &[String], proc: &Path) -> Uuids {
     let gpus = gpus(proc);
-    let mut found = Uuids::new();
+    let mut found: Uuids =
+        gpus.iter().map(|(minor, uuid)| (format!("nvidia{minor}"), uuid.clone())).collect();
     for folder in folders.iter().map(Path::new) {
         for name in names::list(folder).unwrap_or_default() {
             if ![".json", ".yaml"].iter().any(|extension| name.ends_with(extension)) {

@@ -165,10 +165,7 @@ fn devices(answer: &ListPodResourcesResponse, uuids: &Uuids) -> BTreeSet<Device>
             for devices in &container.devices {
                 let resource = devices.resource_name.as_str();
                 for id in devices.device_ids.iter().filter(|id| is_gpu(resource) && is_id(id)) {
-                    // Time-slicing and MPS append `::N` to the UUID of the shared GPU.
-                    let whole = id.split("::").next().unwrap_or(id);
-                    let is_uuid = whole.starts_with("GPU-") || whole.starts_with("MIG-");
-                    add([resource, if is_uuid { whole } else { "" }, "", "", id]);
+                    add([resource, uuid(id, uuids), "", "", id]);
                 }
             }
             let claims = container.dynamic_resources.iter().flat_map(|resource| &resource.claim_resources);
@@ -182,6 +179,23 @@ fn devices(answer: &ListPodResourcesResponse, uuids: &Uuids) -> BTreeSet<Device>
         }
     }
     found
+}
+
+/// The UUID of the GPU that a device plugin means by an id; empty where it is not known.
+fn uuid<'a>(id: &'a str, uuids: &'a Uuids) -> &'a str {
+    /// Of `GPU-` or `MIG-` and 32 hexadecimal digits in five groups.
+    const LENGTH: usize = 40;
+    // Time-slicing and MPS append `::N` to the UUID of the shared GPU, HAMi and Volcano `-N`.
+    let whole = id.split("::").next().unwrap_or(id);
+    if whole.starts_with("GPU-") || whole.starts_with("MIG-") {
+        let (start, share) = whole.split_at_checked(LENGTH).unwrap_or((whole, ""));
+        let number = share.strip_prefix('-').unwrap_or_default();
+        let is_share = !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit());
+        return if is_share { start } else { whole };
+    }
+    // GKE has device nodes: `nvidia0`, of a shared one `nvidia0/vgpu3`, of a MIG device `nvidia0/gi1`.
+    let node = whole.split_once("/vgpu").map_or(whole, |(node, _)| node);
+    uuids.get(node).map_or("", String::as_str)
 }
 
 /// Whether the name of a resource or driver is one of GPUs: `nvidia.com/gpu`, `nvidia.com/mig-1g.10gb`, `gpu.nvidia.com`.
@@ -303,6 +317,25 @@ pub(super) mod tests {
     }
 
     const PATIENT: u64 = 60_000;
+
+    #[test]
+    fn a_gpu_is_found_by_what_its_plugin_calls_it() {
+        let whole = "GPU-4e0b1c5e-1111-2222-3333-444455556666";
+        let uuids: Uuids = [("nvidia0".to_owned(), "GPU-of-0".to_owned())].into();
+        let share = format!("{whole}-7");
+        for (id, expected) in [
+            (whole, whole),
+            (&share, whole),
+            ("GPU-2::3", "GPU-2"),
+            ("nvidia0", "GPU-of-0"),
+            ("nvidia0/vgpu3", "GPU-of-0"),
+            ("nvidia0/gi1", ""),
+            ("nvidia1", ""),
+            ("other", ""),
+        ] {
+            assert_eq!(uuid(id, &uuids), expected, "{id}");
+        }
+    }
 
     #[test]
     fn devices_of_plugins_and_claims_are_listed() {

@@ -47,8 +47,13 @@ fn read(files: &mut Files<'_, Report<'_>>) -> Values {
         memory_used,
         temperature: files.temperature("temperature", &["pkg"]),
         memory_temperature: files.temperature("memory_temperature", &["vram"]),
-        power_limit: files.power("power_limit", &["power1_max"], false),
-        energy: files.energy("energy", "energy1_input"),
+        // Of the card, or else of the package: which of them xe has, and counts, depends on the card.
+        power_limit: files.power(
+            "power_limit",
+            &["power1_max", "power1_cap", "power2_max", "power2_cap"],
+            false,
+        ),
+        energy: files.energy("energy", &["energy1_input", "energy2_input"]),
         clock: files.megahertz("clock_graphics", clock),
         ..Values::default()
     }

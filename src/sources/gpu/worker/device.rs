@@ -82,11 +82,15 @@ fn sample(
     None
 }
 
-/// Reads the identity. Only the UUID is required.
+/// Reads the identity. Only the UUID is required, of a GPU that has one.
 fn identity(device: &Device<'_>, gpu: u32) -> Result<Identity, Refusal> {
+    let uuid = match call("nvmlDeviceGetUUID", || device.uuid()).map_err(problem::refusal) {
+        Err(refusal) if refusal.reason == Reason::Unsupported => String::new(),
+        known => known?,
+    };
     Ok(Identity {
         gpu,
-        uuid: call("nvmlDeviceGetUUID", || device.uuid()).map_err(problem::refusal)?,
+        uuid,
         name: call("nvmlDeviceGetName", || device.name()).unwrap_or_default(),
         serial: call("nvmlDeviceGetSerial", || device.serial()).unwrap_or_default(),
         pci: call("nvmlDeviceGetPciInfo_v3", || device.pci_info()).map(|pci| pci.bus_id).unwrap_or_default(),

@@ -65,9 +65,9 @@ impl Events {
     pub(super) fn look(&mut self, device: &Device<'_>, shared: &WorkerShared) {
         let Some(set) = &self.set else { return };
         for _ in 0..ROUND {
-            match call("nvmlEventSetWait_v2", || raw::wait(device.nvml(), set, 0)) {
+            match call("nvmlEventSetWait_v2", || raw::wait(device, set, 0)) {
                 Ok(xid) => {
-                    if let Ok(xid) = u32::try_from(xid) {
+                    if let Some(xid) = xid.and_then(|xid| u32::try_from(xid).ok()) {
                         shared.send(&Line::Xid(Xid { gpu: self.gpu, xid }));
                     }
                 }

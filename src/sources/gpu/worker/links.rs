@@ -24,6 +24,22 @@ const COUNTERS: [(u32, Field); 7] = [
     (163, Field::NvlinkCrcFlit),
 ];
 
+/// What NVLink 5 counts, by link: it has no total of all links (nvml.h: `NVML_FI_DEV_NVLINK_COUNT_*`).
+const NEWEST: [(u32, Field); 3] =
+    [(208, Field::NvlinkReceiveErrors), (215, Field::NvlinkRecovery), (219, Field::NvlinkEffectiveErrors)];
+
+/// Adds the errors of all links of NVLink 5, where the links count some.
+pub(super) fn newest_errors(device: &Device<'_>, found: &mut SweepResult) {
+    let scoped: Vec<(u32, u32)> = (0..MOST).flat_map(|link| NEWEST.map(|(id, _)| (id, link))).collect();
+    let Ok(values) = call("nvmlDeviceGetFieldValues", || raw::fields(device, &scoped)) else { return };
+    for (place, (_, field)) in NEWEST.into_iter().enumerate() {
+        let known = values.iter().skip(place).step_by(NEWEST.len()).filter_map(|value| value.ok());
+        if let Some(sum) = known.reduce(u64::saturating_add) {
+            found.replace(field, sum);
+        }
+    }
+}
+
 /// The state of each link; the first link that does not exist ends the list.
 pub(super) fn states(device: &Device<'_>) -> Result<Vec<Link>, NvmlError> {
     let mut links = Vec::new();

@@ -29,6 +29,7 @@ use std::time::Duration;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::CapabilitySet;
 
 use self::calls::Calls;
 use self::peaks::MemoryPeaks;
@@ -108,6 +109,7 @@ impl WorkerShared {
 /// Runs until the parent requests an exit or closes the input.
 pub fn run(options: &Options) -> ExitCode {
     child::die_with_parent();
+    forbid_loading_modules();
     let shared = Arc::new(WorkerShared::default());
     let wanted = options.clone();
     shared.spawn("nvml".to_owned(), move |shared| session::run(shared, &wanted));
@@ -118,6 +120,13 @@ pub fn run(options: &Options) -> ExitCode {
             return exit_worker(&shared);
         }
     }
+}
+
+/// NVML starts nvidia-modprobe, which is setuid, where the driver is not loaded: it shall not load what somebody has unloaded.
+/// What the kernel refuses here was not allowed before either.
+fn forbid_loading_modules() {
+    let _ = rustix::thread::set_no_new_privs(true);
+    let _ = rustix::thread::remove_capability_from_bounding_set(CapabilitySet::SYS_MODULE);
 }
 
 /// Waits for input of the parent. Any input, and its end, means to exit.

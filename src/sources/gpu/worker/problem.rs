@@ -18,7 +18,9 @@ pub(super) fn refusal(error: NvmlError) -> Refusal {
         E::UnexpectedVariant(_) => Reason::UnknownCode,
         _ => Reason::Error,
     };
-    Refusal { reason, code: nvmlReturn_t::from(error) }
+    // The wrapper knows no code for a function that the library lacks: NVML_ERROR_FUNCTION_NOT_FOUND.
+    let code = if matches!(error, E::FailedToLoadSymbol(_)) { 13 } else { nvmlReturn_t::from(error) };
+    Refusal { reason, code }
 }
 
 /// The status of NVML after a failed initialization, and the return code if there was one.
@@ -49,6 +51,7 @@ mod tests {
         ]]
         .assert_eq(&shown.join(" "));
         assert_eq!(refusal(NvmlError::from(4242)).code, 4242);
+        assert_eq!(refusal(NvmlError::FailedToLoadSymbol(String::new())).code, 13);
     }
 
     #[test]

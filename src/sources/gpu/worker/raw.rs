@@ -143,13 +143,22 @@ pub(super) fn register(device: &Device<'_>, set: &EventSet) -> Result<(), NvmlEr
 }
 
 /// The XID of a set's next event.
-pub(super) fn wait(nvml: &Nvml, set: &EventSet, timeout_ms: u32) -> Result<u64, NvmlError> {
+/// The XID of the next event; nothing for that of another GPU.
+pub(super) fn wait(device: &Device<'_>, set: &EventSet, timeout_ms: u32) -> Result<Option<u64>, NvmlError> {
+    let nvml = device.nvml();
     let call = nvml_sym(nvml.lib().nvmlEventSetWait_v2.as_ref())?;
     // SAFETY: the structure has a pointer and integers; zeros are valid for all of them.
     let mut data: c::nvmlEventData_t = unsafe { mem::zeroed() };
     // SAFETY: a set that was freed cannot be named; `data` outlives the call.
     nvml_try(unsafe { call(set.0, &raw mut data, timeout_ms) })?;
-    Ok(data.eventData)
+    // SAFETY: as above.
+    let own = unsafe { device.handle() };
+    let is_other = data.device != own && !data.device.is_null() && {
+        // SAFETY: NVML has given the handle just now.
+        let named = unsafe { Device::new(data.device, nvml) };
+        named.index().is_ok_and(|index| device.index().is_ok_and(|own| own != index))
+    };
+    Ok((!is_other).then_some(data.eventData))
 }
 
 pub(super) fn free(nvml: &Nvml, set: EventSet) -> Result<(), NvmlError> {

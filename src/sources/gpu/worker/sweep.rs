@@ -113,6 +113,12 @@ impl SweepResult {
         }
     }
 
+    /// Adds a value that another call refused.
+    pub(super) fn replace(&mut self, field: Field, value: u64) {
+        self.refused.retain(|(refused, _)| *refused != field);
+        self.values.push((field, value));
+    }
+
     /// Adds everything of another result.
     pub(super) fn append(&mut self, other: &Self) {
         self.note_fatal(other);
@@ -269,6 +275,9 @@ impl Sweeper {
         if has_links && !ids.is_empty() {
             found.refused.retain(|(refused, _)| !ids.iter().any(|(_, field)| field == refused));
             numbered(device, &ids, found);
+            if found.refused.iter().any(|(refused, _)| *refused == Field::NvlinkRecovery) {
+                links::newest_errors(device, found);
+            }
         }
     }
 }

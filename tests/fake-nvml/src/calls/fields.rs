@@ -34,8 +34,11 @@ fn field(target: &Target, id: u32, scope: u32) -> Result<Typed, Code> {
         return Ok(Typed(value_type, target.at(value)));
     }
     let read = |value: &Option<Value>| target.read::<u64>(value.as_ref());
+    let is_newest = gpu.architecture as u32 >= Architecture::Blackwell as u32;
     match id {
         1..=31 => ecc(target, id),
+        148..=168 if is_newest => Err(Code::NOT_SUPPORTED),
+        208 | 215 | 219 if is_newest => link_health(target, id, scope),
         32..=59 | 96..=119 | 148..=168 => link_health(target, id, scope),
         74..=81 => long(target.read(gpu.violations_ns.of(policy(id)))?),
         82 => int(read(&gpu.memory_temperature)?),
@@ -166,6 +169,8 @@ fn link_health(target: &Target, id: u32, scope: u32) -> Result<Typed, Code> {
         164 => int(target.at(&active_link(target, scope)?.speed_mbps)),
         165 => int(link(target, scope)?.is_active(scope).into()),
         166 => int(active_link(target, scope)?.version.into()),
+        208 | 219 => active_link(target, scope).and_then(|_| long(target.at(&errors.crc_flit))),
+        215 => active_link(target, scope).and_then(|_| long(target.at(&errors.recovery))),
         _ => Err(Code::NOT_SUPPORTED),
     }
 }
