@@ -53,6 +53,32 @@ fn two_gpus_may_swap_their_indices() {
 }
 
 #[test]
+fn gpus_with_the_same_uuid_or_none_are_named_by_their_addresses() {
+    let mut world = World::default();
+    // The second worker reports them in another order.
+    for (second, order) in [(0, [0, 1, 2]), (9, [2, 1, 0])] {
+        let (generation, at) = start(&mut world, second, 3);
+        for gpu in order {
+            let identity = Identity {
+                gpu,
+                uuid: if gpu == 2 { "" } else { "a" }.to_owned(),
+                pci: format!("00000000:0{gpu}:00.0"),
+                ..Identity::default()
+            };
+            world.take(generation, at, Line::Device(Box::new(identity)));
+            world.take(generation, at, Line::Sample(Box::new(Sample { gpu, ..Sample::default() })));
+        }
+        let twins = if second == 0 {
+            ["0 a ok", "1 pci-0000:01:00.0 ok"]
+        } else {
+            ["0 pci-0000:00:00.0 ok", "1 a ok"]
+        };
+        assert_eq!(shown(&world, second), [&twins[..], &["2 pci-0000:02:00.0 ok"]].concat());
+    }
+    assert_eq!(world.bad_lines, 0);
+}
+
+#[test]
 fn indices_shift_when_a_gpu_is_taken_out_and_put_back() {
     let mut world = World::default();
     look(&mut world, 0, &["a", "b", "c", "d"]);
