@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Time and peak memory of `memwarden replay` of a W&B run file of 10 MB.
 
-    cargo build --release --bin memwarden && python3 benches/run_file.py [--memwarden PATH] [--megabytes N] [--runs N] [FILE...]
+    cargo build --release && python3 benches/run_file.py [--memwarden PATH] [--megabytes N] [--runs N] [FILE...]
 
 The whole process is measured: start, read, analyze all series, print the report. The bar is 0.2 s and 50 MB. Without a FILE, one
 is made up: at each training step a history record of 30 values and a line of the console, and every ten steps the system metrics

@@ -5,16 +5,12 @@
 
 use std::path::Path;
 
-use crate::analyzers::replay;
-use crate::cluster;
-use crate::files::{older_logs, pickle, run_records, snapshot};
 use crate::formats::{cdi, kernel, log_lines, messages, rank_environment, varlink};
 use crate::host::cgroup::Version;
 use crate::host::room::{group, meminfo};
 use crate::host::{cgroup_path, process};
 use crate::otlp;
 use crate::plot;
-use crate::recording::{csv, prometheus, report};
 use crate::serve::http;
 use crate::serve::prometheus::{Format, negotiate};
 use crate::sources::gpu;
@@ -130,10 +126,6 @@ targets! {
             let _ = text.split_once('\n').and_then(|(space, pod)| rank_environment::run_of_pod(space, pod));
         });
     }
-    /// A log or JSON record of an older tool.
-    older_logs(bytes) {
-        let _ = older_logs::read(bytes);
-    }
     /// A log of a training framework: each line as every framework's, and all of it followed in two pieces.
     log_lines(bytes) {
         let mut splitter = log_lines::Splitter::default();
@@ -171,29 +163,6 @@ targets! {
     web_config(bytes) {
         text(bytes, http::fuzz_document);
     }
-    /// A pickle; what is read holds to its bound on memory.
-    pickle(bytes) {
-        let limits = pickle::Limits::for_file(bytes.len() as u64, 64 << 20);
-        let mut budget = pickle::Budget::new(&limits, bytes);
-        if let Ok(arena) = pickle::read(bytes, &limits, &mut budget) {
-            let root = arena.root();
-            let _ = (arena.value(root), arena.items(root).count(), arena.pairs(root).count());
-        }
-        assert!(budget.most() <= limits.memory_bytes, "the bound is exceeded");
-    }
-    /// An allocator snapshot, with everything that is said about it.
-    snapshot(bytes) {
-        let limits = pickle::Limits::for_file(bytes.len() as u64, 64 << 20);
-        let options = snapshot::analysis::Options { top: 5, request: None };
-        if let Ok(found) = snapshot::decode(bytes, &limits) {
-            assert!(found.memory_bytes() <= limits.memory_bytes, "the bound is exceeded");
-            if let Ok(analysis) = snapshot::analysis::analyze(&found, &options) {
-                serde_json::to_string(&analysis).expect("a report has text keys and finite numbers");
-                crate::report::snapshot::fuzz(&found, &analysis);
-            }
-            let _ = snapshot::analysis::compare(&found, &found, 5);
-        }
-    }
     /// `Accept` and `Accept-Encoding`.
     accept(bytes) {
         text(bytes, |text| {
@@ -222,38 +191,6 @@ targets! {
                 text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
             });
         });
-    }
-    /// A recorded series, and all that is said of it.
-    series_csv(bytes) {
-        let _ = csv::read_all("fuzz", bytes);
-        if let Ok(series) = csv::read("fuzz", bytes) {
-            let options = replay::Options { limit: None, horizons: vec![60.0], every: 3, gpu: false };
-            for replayed in replay::replay(&series, &options) {
-                let numbers = replayed.assessment.p_exhaustion.into_iter().flatten();
-                let times = replayed.assessment.tte.map(|tte| tte.p50);
-                assert!(numbers.chain(times).all(f64::is_finite), "a value that is not finite");
-            }
-        }
-    }
-    /// What a Prometheus server answers to a range query, and a report of ours read back as series.
-    recordings(bytes) {
-        let ranges = cluster::ranges(bytes).unwrap_or_default().into_iter();
-        let ranges = ranges.map(|range| prometheus::series(&range.labels, range.points)).collect();
-        for found in [Some(ranges), report::read(bytes).ok()].into_iter().flatten() {
-            for series in found {
-                assert!(series.rows.is_sorted_by(|one, next| one.at < next.at), "times that do not rise");
-            }
-        }
-    }
-    /// What trackers and schedulers recorded of runs, by each reader.
-    run_records(bytes) {
-        let _ = run_records::Format::of(bytes);
-        for format in run_records::Format::ALL {
-            let record = format.read(bytes).unwrap_or_default();
-            for series in record.series {
-                assert!(series.rows.is_sorted_by(|one, next| one.at < next.at), "times that do not rise");
-            }
-        }
     }
     /// A line of the job socket.
     job_messages(bytes) {

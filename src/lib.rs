@@ -10,7 +10,6 @@ pub use memwarden_plot as plot;
 
 pub mod config;
 pub mod events;
-pub mod files;
 pub mod flops;
 pub mod formats;
 pub mod history;
@@ -23,7 +22,6 @@ pub mod analyzers;
 
 pub mod cluster;
 pub mod engine;
-pub mod recording;
 
 pub mod protection;
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use memwarden::files::run_records::Format;
 use memwarden::model::ends::EndCause;
 use memwarden::model::series::Row;
-use memwarden::recording::cells::Rows;
+use memwarden_lab::files::run_records::Format;
+use memwarden_lab::recording::cells::Rows;
 
 use super::score::{Case, Label};
 

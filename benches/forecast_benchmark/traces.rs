@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use memwarden::recording::cells::Rows;
-use memwarden::recording::csv;
+use memwarden_lab::recording::cells::Rows;
+use memwarden_lab::recording::csv;
 
 use super::score::{Case, EVERY, Label};
 

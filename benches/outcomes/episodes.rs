@@ -1,12 +1,12 @@
 //! Simulated episodes of jobs under a limit, deterministic from a seed, and what each policy makes of them.
 //!
-//! `memwarden::simulate::what_if` plays them; the series are those of the benchmark of forecasts, with one second between two samples.
+//! `memwarden_lab::what_if` plays them; the series are those of the benchmark of forecasts, with one second between two samples.
 
 use memwarden::app::{self, guarded_engine, serve};
 use memwarden::config;
 use memwarden::model::series::{Row, Series};
 use memwarden::protection::options::Protection;
-use memwarden::simulate::what_if::{Assumed, Fate, Outcome, Policy, play};
+use memwarden_lab::what_if::{Assumed, Fate, Outcome, Policy, play};
 
 use super::simulate::{BOUNDED, Chance, GROWING, Growth, Texture, drawn};
 

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| memwarden::fuzzing::snapshot(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| memwarden_lab::fuzzing::snapshot(bytes));

@@ -39,7 +39,7 @@ pub(super) struct KeptSeries {
 }
 
 /// A runtime for the requests of a command.
-pub(super) fn runtime() -> anyhow::Result<Runtime> {
+pub fn runtime() -> anyhow::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")
 }
 
@@ -61,9 +61,10 @@ pub(super) fn local() -> String {
 const LOCAL: &str = "unix:";
 
 /// Sends requests to one server.
-pub(super) struct Fetcher {
+#[derive(Debug)]
+pub struct Fetcher {
     /// Its URL, without a slash at its end.
-    pub(super) url: String,
+    pub url: String,
     client: HttpClient,
 }
 
@@ -73,7 +74,7 @@ impl Fetcher {
     ///
     /// # Errors
     /// A wrong URL; for `https`, authorities that cannot be read.
-    pub(super) fn new(url: &str, largest: usize, patience: Duration) -> anyhow::Result<Self> {
+    pub fn new(url: &str, largest: usize, patience: Duration) -> anyhow::Result<Self> {
         let url = url.trim_end_matches('/').to_owned();
         let client = match url.strip_prefix(LOCAL) {
             Some(socket) => HttpClient::local(socket.into(), largest, patience),
@@ -87,7 +88,7 @@ impl Fetcher {
     ///
     /// # Errors
     /// No answer in time, a status other than success (with the text of the server), or an answer above the limit.
-    pub(super) async fn get(&self, path: &str) -> anyhow::Result<Bytes> {
+    pub async fn get(&self, path: &str) -> anyhow::Result<Bytes> {
         self.ask(path, None).await.with_context(|| format!("cannot get {}{path}", self.url))
     }
 
@@ -158,7 +159,7 @@ fn address(text: &str) -> anyhow::Result<Uri> {
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Text as one part of a query: all but unreserved characters are encoded.
-pub(super) fn encoded(text: &str) -> String {
+pub fn encoded(text: &str) -> String {
     utf8_percent_encode(text, RESERVED).to_string()
 }
 

@@ -8,40 +8,37 @@ mod compare;
 mod demo;
 mod doctor;
 mod drill;
-mod fetch;
+pub mod fetch;
 mod gpu;
 mod gpu_worker;
 mod history;
 mod hook_helper;
 mod incidents;
 mod job_summary;
+mod lab;
 mod metrics;
-mod out;
-mod output;
-mod picture;
-mod plot;
-mod replay;
+pub mod out;
+pub mod output;
+pub mod picture;
 mod report;
 mod run;
 mod serve;
-mod snapshot;
-mod snapshot_digest;
 mod top;
-mod what_if;
 mod why;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::error::{ContextKind, ContextValue};
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches, Parser, Subcommand};
 
 use crate::model::printable;
 use crate::protection::enforce::executor;
 use crate::report::Kind;
 
 /// The output of `--version`: the version, and the commit that it was built from.
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (revision ", env!("MEMWARDEN_COMMIT"), ")");
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (revision ", env!("MEMWARDEN_COMMIT"), ")");
 
 /// Monitors the memory of training nodes, forecasts its exhaustion, and protects jobs before it is exhausted.
 #[derive(Debug, Parser)]
@@ -106,13 +103,6 @@ enum Command {
     CheckConfig(check_config::Args),
     Doctor(doctor::Args),
     Metrics(metrics::Args),
-    Plot(plot::Args),
-    Snapshot(snapshot::Args),
-    Replay(replay::Args),
-    WhatIf(what_if::Args),
-    /// Read an allocator snapshot; started by the daemon only.
-    #[command(hide = true)]
-    SnapshotDigest(snapshot_digest::Args),
     Incidents(incidents::Args),
     History(history::Args),
     Compare(compare::Args),
@@ -128,7 +118,7 @@ enum Command {
     CheckpointFile,
 }
 
-pub use out::complain;
+pub use lab::LAB;
 
 /// The groups of the commands in the help.
 const GROUPS: [(&str, &[&str]); 5] = [
@@ -141,7 +131,8 @@ const GROUPS: [(&str, &[&str]); 5] = [
 
 /// The command line, whose help has the commands in groups: clap has groups of options only.
 fn command() -> clap::Command {
-    let cli = Cli::command();
+    let of_the_lab = LAB.map(|(name, about)| clap::Command::new(name).about(about));
+    let cli = Cli::command().subcommands(of_the_lab);
     let about = |name: &&str| {
         let about = cli.find_subcommand(name).and_then(clap::Command::get_about);
         about.map(|about| format!("  {name:13}  {about}\n")).unwrap_or_default()
@@ -193,26 +184,62 @@ fn advice(error: &clap::Error, words: &[String]) -> Option<String> {
 }
 
 /// Runs the command of the command line.
+///
+/// # Errors
+/// Those of the command.
 pub fn run() -> anyhow::Result<ExitCode> {
-    if std::env::args_os().nth(1).is_some_and(|name| name == gpu_worker::NAME) {
-        return gpu_worker::run(std::env::args_os().skip(2));
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if words.first().is_some_and(|name| name == gpu_worker::NAME) {
+        return gpu_worker::run(words.into_iter().skip(1));
     }
-    match command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
-        Ok(cli) => cli.run(),
+    if lab::is_meant(&words) {
+        return Err(lab::execute());
+    }
+    parsed::<Cli>(command()).map_or_else(Ok, Cli::run)
+}
+
+/// The command line of this process.
+///
+/// # Errors
+/// The exit code where it is refused; the reason is written.
+pub fn parsed<C: FromArgMatches>(command: clap::Command) -> Result<C, ExitCode> {
+    let parsed = command.clone().try_get_matches().and_then(|matches| C::from_arg_matches(&matches));
+    parsed.map_err(|error| {
         // Help, and the version.
-        Err(error) if !error.use_stderr() => error.exit(),
+        if !error.use_stderr() {
+            error.exit();
+        }
+        // An argument may be the name of a user's file: the message shows it escaped.
+        let shown: Vec<String> = std::env::args_os()
+            .map(|argument| printable::escaped(&argument.to_string_lossy()).into_owned())
+            .collect();
+        let again = command.try_get_matches_from(&shown).and_then(|matches| C::from_arg_matches(&matches));
+        let message =
+            again.err().map(|error| advice(&error, &shown).unwrap_or_else(|| error.render().to_string()));
+        out::note(&message.unwrap_or_else(|| "error: invalid arguments\n".to_owned()));
+        ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+    })
+}
+
+/// The exit code of a command; an error is written, once.
+pub fn exit_code(result: anyhow::Result<ExitCode>) -> ExitCode {
+    match result {
+        Ok(code) => code,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            // An argument may be the name of a user's file: the message shows it escaped.
-            let shown: Vec<String> = std::env::args_os()
-                .map(|argument| printable::escaped(&argument.to_string_lossy()).into_owned())
-                .collect();
-            let message = Cli::try_parse_from(&shown)
-                .err()
-                .map(|error| advice(&error, &shown).unwrap_or_else(|| error.render().to_string()));
-            out::note(&message.unwrap_or_else(|| "error: invalid arguments\n".to_owned()));
-            Ok(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)))
+            out::complain(&error);
+            ExitCode::FAILURE
         }
     }
+}
+
+/// Whether the reader of our output went away, as `| head` does.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    })
 }
 
 impl Cli {
@@ -233,11 +260,6 @@ impl Cli {
             Command::CheckConfig(args) => args.run(),
             Command::Doctor(args) => args.run(),
             Command::Metrics(args) => args.run(),
-            Command::Plot(args) => args.run(),
-            Command::Snapshot(args) => args.run(),
-            Command::Replay(args) => args.run(),
-            Command::WhatIf(args) => args.run(),
-            Command::SnapshotDigest(args) => args.run(),
             Command::Incidents(args) => args.run(),
             Command::History(args) => args.run(),
             Command::Compare(args) => args.run(),
@@ -262,7 +284,7 @@ mod tests {
 
     #[test]
     fn every_command_is_in_one_group() {
-        let cli = super::Cli::command();
+        let cli = super::command();
         let shown = cli.get_subcommands().filter(|command| !command.is_hide_set());
         let known: BTreeSet<&str> = shown.map(clap::Command::get_name).collect();
         let grouped: Vec<&str> = super::GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();

@@ -13,23 +13,23 @@ use crate::model::printable;
 use crate::serve::http::WebConfigError;
 
 /// Writes text of several lines to standard output; names in it must have been escaped.
-pub(super) fn text(text: &str) -> io::Result<()> {
+pub fn text(text: &str) -> io::Result<()> {
     io::stdout().lock().write_all(printable::lines(text).as_bytes())
 }
 
 /// Writes text of several lines that may have the colors of reports to standard output; names in it must have been
 /// escaped.
-pub(super) fn colored_text(text: &str) -> io::Result<()> {
+pub fn colored_text(text: &str) -> io::Result<()> {
     io::stdout().lock().write_all(printable::colored(text).as_bytes())
 }
 
 /// Writes text of several lines to standard error, wrapped on a terminal. A closed standard error is ignored.
-pub(super) fn note(text: &str) {
+pub fn note(text: &str) {
     let _ = io::stderr().lock().write_all(printable::lines(&for_standard_error(text)).as_bytes());
 }
 
 /// Writes text of several lines with the colors of reports to standard error, wrapped on a terminal.
-pub(super) fn colored_note(text: &str) -> io::Result<()> {
+pub fn colored_note(text: &str) -> io::Result<()> {
     io::stderr().lock().write_all(printable::colored(&for_standard_error(text)).as_bytes())
 }
 
@@ -39,7 +39,7 @@ pub fn complain(error: &anyhow::Error) {
 }
 
 /// An error and its causes; the errors of a configuration file have a line each, all others are one line.
-pub(super) fn described(error: &anyhow::Error) -> String {
+pub fn described(error: &anyhow::Error) -> String {
     let causes = error.chain().map(|cause| {
         let text = cause.to_string();
         let of_a_page = matches!(cause.downcast_ref(), Some(WebConfigError::Refused(_)));
@@ -52,12 +52,12 @@ pub(super) fn described(error: &anyhow::Error) -> String {
 /// The errors of a configuration file, one per line.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct ConfigErrors(pub(super) String);
+pub struct ConfigErrors(pub(super) String);
 
 /// Writes a file named on the command line: never through a link, into a pipe or a device, and atomically.
 ///
 /// `-` and `/dev/stdout` are standard output, `/dev/stderr` is standard error, and `/dev/null` is nothing.
-pub(super) fn file(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+pub fn file(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     let name = || format!("cannot write {}", path.display());
     match path.to_str() {
         Some("-" | "/dev/stdout") => {

@@ -14,7 +14,7 @@ use crate::report::text::wrapped;
 ///
 /// `F` has the formats of the command; its default is the format where neither option names one.
 #[derive(Debug, clap::Args)]
-pub(super) struct Output<F: ValueEnum + Default + Send + Sync + 'static> {
+pub struct Output<F: ValueEnum + Default + Send + Sync + 'static> {
     /// Format of the report [default: the one that the name of the --output file ends in, as in .json, otherwise the
     /// first one].
     #[arg(long, value_enum)]
@@ -26,7 +26,7 @@ pub(super) struct Output<F: ValueEnum + Default + Send + Sync + 'static> {
 
 /// The formats of most reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Format {
+pub enum Format {
     /// Plain text.
     #[default]
     Text,
@@ -36,43 +36,43 @@ pub(super) enum Format {
 
 impl<F: ValueEnum + Default + Send + Sync + 'static> Output<F> {
     /// The selected format, by `--format` or by the name of the file.
-    pub(super) fn format(&self) -> F {
+    pub fn format(&self) -> F {
         let ending = || self.output.as_deref()?.extension()?.to_str();
         let of_the_name = || F::from_str(ending()?, true).ok();
         self.format.clone().or_else(of_the_name).unwrap_or_default()
     }
 
     /// Whether the report goes to standard output because no file was named.
-    pub(super) fn is_default(&self) -> bool {
+    pub fn is_default(&self) -> bool {
         self.output.is_none()
     }
 
     /// What the report is formatted for: a terminal, or a file without colors and without a width.
-    pub(super) fn page(&self) -> Page {
+    pub fn page(&self) -> Page {
         if self.is_default() { standard_output_page() } else { Page::default() }
     }
 
     /// Writes text of several lines, wrapped on a terminal. Names in it must have been escaped.
-    pub(super) fn text(&self, text: &str) -> anyhow::Result<()> {
+    pub fn text(&self, text: &str) -> anyhow::Result<()> {
         self.put(printable::lines(&wrapped(text, self.page())).as_bytes())
     }
 
     /// Writes text of several lines that may have the colors of reports, wrapped on a terminal.
-    pub(super) fn colored(&self, text: &str) -> anyhow::Result<()> {
+    pub fn colored(&self, text: &str) -> anyhow::Result<()> {
         self.put(printable::colored(&wrapped(text, self.page())).as_bytes())
     }
 
     /// Writes rows for programs, as they are.
-    pub(super) fn rows(&self, text: &str) -> anyhow::Result<()> {
+    pub fn rows(&self, text: &str) -> anyhow::Result<()> {
         self.put(printable::lines(text).as_bytes())
     }
 
-    pub(super) fn json(&self, text: &str) -> anyhow::Result<()> {
+    pub fn json(&self, text: &str) -> anyhow::Result<()> {
         self.put(printable::json(text).as_bytes())
     }
 
     /// Writes a value as indented JSON.
-    pub(super) fn value(&self, value: &impl serde::Serialize) -> anyhow::Result<()> {
+    pub fn value(&self, value: &impl serde::Serialize) -> anyhow::Result<()> {
         self.json(&pretty(value)?)
     }
 
@@ -83,7 +83,7 @@ impl<F: ValueEnum + Default + Send + Sync + 'static> Output<F> {
 
 impl Output<Format> {
     /// Writes a report: its text for where it goes, or the value as JSON.
-    pub(super) fn report(
+    pub fn report(
         &self,
         text: impl FnOnce(Page) -> String,
         value: &impl serde::Serialize,
@@ -96,7 +96,7 @@ impl Output<Format> {
 }
 
 /// A value as indented JSON, with a line feed at its end.
-pub(super) fn pretty(value: &impl serde::Serialize) -> serde_json::Result<String> {
+pub fn pretty(value: &impl serde::Serialize) -> serde_json::Result<String> {
     serde_json::to_string_pretty(value).map(|text| text + "\n")
 }
 

@@ -10,13 +10,13 @@ use crate::plot::png;
 use crate::plot::{self, Chart, Picture, Theme, svg};
 
 /// Parses the file of a picture, as the value of an option.
-pub(super) fn drawable(text: &str) -> Result<PathBuf, String> {
+pub fn drawable(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     Format::of(&path).map(|_| path).map_err(|error| error.to_string())
 }
 
 /// Height of a chart in pixels: more for more panels.
-pub(super) fn height(chart: &Chart) -> u32 {
+pub fn height(chart: &Chart) -> u32 {
     let panels = u32::try_from(chart.panels.len()).unwrap_or(u32::MAX);
     panels.saturating_mul(260).clamp(600, 4000)
 }
@@ -25,12 +25,12 @@ pub(super) fn height(chart: &Chart) -> u32 {
 ///
 /// # Errors
 /// As [`Format::of`] and [`Format::write`].
-pub(super) fn chart(chart: &Chart, path: &Path) -> anyhow::Result<()> {
+pub fn chart(chart: &Chart, path: &Path) -> anyhow::Result<()> {
     Format::of(path)?.write(&plot::draw(chart, 1200, height(chart), &Theme::LIGHT), path)
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Format {
+pub enum Format {
     Svg,
     Png,
 }
@@ -40,7 +40,7 @@ impl Format {
     ///
     /// # Errors
     /// A name that ends in neither `.svg` nor `.png`.
-    pub(super) fn of(output: &Path) -> anyhow::Result<Self> {
+    pub fn of(output: &Path) -> anyhow::Result<Self> {
         if output == Path::new("-") {
             return Ok(Self::Svg);
         }
@@ -56,7 +56,7 @@ impl Format {
     ///
     /// # Errors
     /// A picture too large for PNG.
-    pub(super) fn render(self, picture: &Picture) -> anyhow::Result<Vec<u8>> {
+    pub fn render(self, picture: &Picture) -> anyhow::Result<Vec<u8>> {
         match self {
             Self::Png => Ok(png::render(picture, printable::is_hidden)?),
             Self::Svg => Ok(svg::render(picture, printable::is_hidden).into_bytes()),
@@ -67,7 +67,7 @@ impl Format {
     ///
     /// # Errors
     /// As [`Format::render`], and errors of the operating system.
-    pub(super) fn write(self, picture: &Picture, output: &Path) -> anyhow::Result<()> {
+    pub fn write(self, picture: &Picture, output: &Path) -> anyhow::Result<()> {
         out::file(output, &self.render(picture)?)
     }
 }

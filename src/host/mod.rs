@@ -17,6 +17,7 @@ pub mod fs;
 pub mod http_client;
 pub mod huge_pages;
 pub mod job;
+pub mod lab;
 pub mod local_socket;
 pub mod lock;
 pub mod memory;

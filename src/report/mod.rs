@@ -17,14 +17,12 @@ mod oom;
 mod past_runs;
 mod profile;
 mod record;
-pub(crate) mod replay;
 mod run;
 mod run_progress;
-pub(crate) mod snapshot;
 mod subjects;
 #[cfg(test)]
 mod tests;
-pub(crate) mod text;
+pub mod text;
 mod training;
 mod unseen;
 

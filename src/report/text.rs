@@ -35,7 +35,7 @@ pub struct Page {
 
 impl Page {
     /// A word that names a health itself, in its color (ECMA-48 SGR).
-    pub(crate) fn painted(self, health: Health, word: &str) -> String {
+    pub fn painted(self, health: Health, word: &str) -> String {
         let color = match (self.paint, health) {
             (Paint::Plain, _) => return word.to_owned(),
             (Paint::Colors, Health::Ok) => "32",
@@ -47,7 +47,7 @@ impl Page {
     }
 
     /// A sentence of a health: with symbol and color on a terminal, else unchanged.
-    pub(crate) fn marked(self, health: Health, sentence: &str) -> String {
+    pub fn marked(self, health: Health, sentence: &str) -> String {
         match self.columns {
             None => sentence.to_owned(),
             Some(_) => self.painted(health, &format!("{} {sentence}", health.symbol())),
@@ -77,7 +77,7 @@ const BELOW: usize = 6;
 /// If it is wider than the page, columns are omitted, those with the largest weight first: while prose has less than
 /// [`NARROWEST_PROSE`] columns, or while there is no room for the first [`NAME`] letters of the first column. Then prose is
 /// wrapped, beside the other columns or below them, and the first column is shortened in the middle.
-pub(crate) fn table(out: &mut String, table: &Table, page: Page) {
+pub fn table(out: &mut String, table: &Table, page: Page) {
     let mut layout = Layout::new(table, page);
     let Some(last) = layout.columns.len().checked_sub(1) else { return };
     let has_prose = layout.columns[last].kind == CellKind::Prose;
@@ -126,12 +126,12 @@ pub(crate) fn table(out: &mut String, table: &Table, page: Page) {
     }
 }
 
-pub(crate) fn rows(out: &mut String, rows: impl IntoIterator<Item = Row>, page: Page) {
+pub fn rows(out: &mut String, rows: impl IntoIterator<Item = Row>, page: Page) {
     table(out, &Table::new("", rows, ""), page);
 }
 
 /// Rows below a title, and a blank line.
-pub(crate) fn titled(out: &mut String, title: &str, all: impl IntoIterator<Item = Row>, page: Page) {
+pub fn titled(out: &mut String, title: &str, all: impl IntoIterator<Item = Row>, page: Page) {
     end(out, title);
     rows(out, all, page);
     out.push('\n');
@@ -226,7 +226,7 @@ fn end(out: &mut String, line: &str) {
 }
 
 /// Divides a text into lines of at most `most` columns: between words, and inside a word that is longer than a line.
-pub(crate) fn wrap(text: &str, most: usize) -> Vec<&str> {
+pub fn wrap(text: &str, most: usize) -> Vec<&str> {
     let most = most.max(1);
     let mut lines = Vec::new();
     let mut rest = text;
@@ -274,7 +274,7 @@ fn last_color(text: &str) -> Option<&str> {
 }
 
 /// Wraps the lines of a report that are wider than the page; the rest of a line is indented like its beginning.
-pub(crate) fn wrapped(text: &str, page: Page) -> Cow<'_, str> {
+pub fn wrapped(text: &str, page: Page) -> Cow<'_, str> {
     let Some(most) = page.columns.filter(|most| text.lines().any(|line| visible_width(line) > *most)) else {
         return text.into();
     };
@@ -296,7 +296,7 @@ pub(crate) fn wrapped(text: &str, page: Page) -> Cow<'_, str> {
 }
 
 /// Shortens a name to at most `most` columns; keeps its beginning and its end, which distinguish names.
-pub(crate) fn shortened(name: &str, most: usize) -> String {
+pub fn shortened(name: &str, most: usize) -> String {
     const CUT: &str = "...";
     if name.width() <= most {
         return name.to_owned();

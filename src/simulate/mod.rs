@@ -1,11 +1,10 @@
-//! Simulations: a node without a GPU, files or other processes, and what would have become of recorded runs ([`what_if`]).
+//! A simulated node, without a GPU, files or other processes, for `memwarden demo`.
 //!
 //! `scene` is what happens on the node, as a function of the second; `sources` give it to the engine under the names of the
 //! real sources. NVML's values and the messages of jobs go through the code of the sources `gpu` and `training`.
 
 mod scene;
 mod sources;
-pub mod what_if;
 
 pub use scene::SECONDS;
 pub use sources::REGISTRY;

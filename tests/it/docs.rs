@@ -4,10 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-use clap::Parser as _;
 use clap::error::ErrorKind;
 use memwarden::app;
-use memwarden::cli::Cli;
 use memwarden::config::{self, default_file};
 use memwarden::model::health::Rule;
 use memwarden::model::outlook::{self, Conclusion};
@@ -307,7 +305,7 @@ fn of_memwarden(command: &[String]) -> Option<Vec<String>> {
 /// Why a command line is refused, if it is.
 fn refused(arguments: &[String], abbreviated: bool) -> Option<String> {
     let all = ["memwarden"].into_iter().chain(arguments.iter().map(String::as_str));
-    let error = Cli::try_parse_from(all).err()?;
+    let error = memwarden_lab::cli::whole().try_get_matches_from(all).err()?;
     let accepted = match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => true,
         // A sentence that names a command need not say all of it.

@@ -42,6 +42,15 @@ pub(crate) fn memwarden(args: &[&str]) -> Command {
     command
 }
 
+/// The program of the commands that read files, which the one under test executes, as the daemon starts it.
+#[expect(clippy::disallowed_methods, reason = "tests start it")]
+pub(crate) fn lab() -> Command {
+    let mut command =
+        Command::new(Path::new(env!("CARGO_BIN_EXE_memwarden")).with_file_name("memwarden-lab"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
 fn without_otel(command: &mut Command) {
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("OTEL_")) {
         command.env_remove(name);

@@ -28,6 +28,7 @@ mod harness;
 mod hooks;
 mod incidents;
 mod kubernetes;
+mod lab;
 mod layers;
 mod logs;
 mod ml_py;

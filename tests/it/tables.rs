@@ -297,7 +297,7 @@ fn texts_of_commands() -> Vec<(String, String)> {
         command.get_subcommands().for_each(|command| below(command, &path, found));
     }
     let mut found = Vec::new();
-    below(&<memwarden::cli::Cli as clap::CommandFactory>::command(), "", &mut found);
+    below(&memwarden_lab::cli::whole(), "", &mut found);
     found
 }
 

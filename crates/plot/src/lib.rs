@@ -26,6 +26,7 @@ pub mod svg;
 pub mod text;
 mod ticks;
 mod times;
+mod together;
 mod words;
 
 pub use chart::{Band, Baseline, Chart, Event, Fan, Limit, Line, Panel, TimeAxis};
@@ -34,6 +35,7 @@ pub use draw::picture as draw;
 pub use picture::{Anchor, Layer, Picture, Point, Rect, Stroke, Text};
 pub use ticks::Unit;
 pub use times::{duration, moment};
+pub use together::together;
 
 #[cfg(test)]
 mod tests;

@@ -8,12 +8,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use clap::CommandFactory as _;
 use clap_complete::Shell;
 use clap_mangen::roff::{Roff, roman};
 use memwarden::app;
-use memwarden::cli::Cli;
 use memwarden::config::default_file;
+use memwarden_lab::cli::whole;
 
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args_os().skip(1);
@@ -29,8 +28,7 @@ fn main() -> anyhow::Result<()> {
 /// A folder or file that cannot be written.
 fn write(folder: &Path) -> anyhow::Result<()> {
     let pages = made(folder, "man1")?;
-    clap_mangen::generate_to(Cli::command(), &pages)
-        .with_context(|| format!("writing {}", pages.display()))?;
+    clap_mangen::generate_to(whole(), &pages).with_context(|| format!("writing {}", pages.display()))?;
 
     let page = made(folder, "man5")?.join("memwarden.yaml.5");
     fs::write(&page, configuration()).with_context(|| format!("writing {}", page.display()))?;
@@ -52,7 +50,7 @@ fn made(folder: &Path, name: &str) -> anyhow::Result<PathBuf> {
 
 /// The command line without its hidden subcommands: completions would offer them.
 fn shown() -> clap::Command {
-    let all = Cli::command();
+    let all = whole();
     clap::Command::new("memwarden")
         // Not shown: it adds the option --version.
         .version(env!("CARGO_PKG_VERSION"))
@@ -85,8 +83,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
 
-    use clap::CommandFactory as _;
-    use memwarden::cli::Cli;
+    use memwarden_lab::cli::whole;
 
     fn names(folder: &Path) -> BTreeSet<String> {
         let entries = std::fs::read_dir(folder).unwrap();
@@ -106,7 +103,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         super::write(folder.path()).unwrap();
         let mut pages = BTreeSet::new();
-        expected(&Cli::command(), "memwarden", &mut pages);
+        expected(&whole(), "memwarden", &mut pages);
         assert!(pages.contains("memwarden-serve.1"), "{pages:?}");
         assert_eq!(names(&folder.path().join("man1")), pages);
 
@@ -117,7 +114,7 @@ mod tests {
         );
         for file in names(&completions) {
             let text = std::fs::read_to_string(completions.join(&file)).unwrap();
-            for command in Cli::command().get_subcommands() {
+            for command in whole().get_subcommands() {
                 let name = command.get_name();
                 assert_eq!(text.contains(name), !command.is_hide_set(), "{file}: {name}");
             }

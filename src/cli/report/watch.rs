@@ -14,7 +14,7 @@ use super::screen::{Screen, bar};
 use crate::cli::output::Format;
 use crate::cli::{fetch, out, picture};
 use crate::host::clock;
-use crate::recording::chart::together;
+use crate::plot::together;
 use crate::report::{Kind, Page, Paint, REPORTS_SCHEMA, ReportOutput};
 
 /// The exit code if the threshold is exceeded.

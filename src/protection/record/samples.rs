@@ -45,7 +45,6 @@ mod tests {
     use super::*;
     use crate::model::time::Timestamp;
     use crate::protection::types::incident::{SAMPLES_HEADER, samples_file};
-    use crate::recording;
 
     fn samples() -> Vec<Sample> {
         let sample = |second, subject: &str, used: Option<u64>| Sample {
@@ -63,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn each_subject_has_a_file_that_can_be_read_again() {
+    fn each_subject_has_a_file() {
         let samples = samples();
         let files: Vec<_> = csv(&samples).collect();
         let names: Vec<String> = files.iter().map(|(subject, _)| samples_file(subject.as_str())).collect();
@@ -71,7 +70,6 @@ mod tests {
         let text = [SAMPLES_HEADER.as_bytes(), &files[0].1].concat();
         let expected = "t_s,bytes,limit\n1.000,50,100\n2.000,,100\n3.000,60,100\n";
         assert_eq!(std::str::from_utf8(&text), Ok(expected));
-        assert_eq!(recording::csv::read("host", &text).unwrap().rows.len(), 2);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::formats::snapshot_digest::{Device, Digest};
 use crate::host::apart;
 use crate::host::background::Background;
 use crate::host::child::WorkerCommand;
+use crate::host::lab;
 use crate::model::facts::{Facts, ReportedRank};
 use crate::model::label::Label;
 use crate::model::lock::lock;
@@ -84,7 +85,7 @@ struct Snapshots {
     scan_interval: Duration,
     max_memory: Bytes,
     proc: PathBuf,
-    command: Option<WorkerCommand>,
+    may_start: bool,
     background: Option<Background<Shared>>,
 }
 
@@ -97,21 +98,20 @@ impl Snapshots {
             scan_interval: options.scan_interval,
             max_memory: options.max_memory,
             proc: context.roots.proc.clone(),
-            command: context.worker.as_ref().map(|worker| WorkerCommand {
-                program: worker.program.clone(),
-                arguments: vec!["snapshot-digest".into()],
-            }),
+            may_start: context.worker.is_some(),
             background: None,
         }
     }
 
     /// What is exchanged with the thread, which is started at the first call.
     fn shared(&mut self) -> Result<&Shared, SourceError> {
-        let Some(command) = self.command.clone() else {
+        if !self.may_start {
             return Err(SourceError::unavailable(
                 "reading snapshots needs a separate process, which is disabled here",
             ));
-        };
+        }
+        let program = lab::program().map_err(|why| SourceError::unavailable(why.to_string()))?;
+        let command = WorkerCommand { program, arguments: vec!["snapshot-digest".into()] };
         Background::of(&mut self.background, "reads snapshots", |shared, stopped| {
             let reader = watcher::reader(command, self.max_memory, self.proc.clone());
             let (watches, every) = (self.watches.clone(), self.scan_interval);

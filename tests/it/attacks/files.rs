@@ -4,14 +4,14 @@ use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use serde_json::json;
 
 use super::people::{ALICE, MALLORY, as_user};
 use super::sampler::Fuse;
-use crate::harness::{Daemon, memwarden, wait_for};
+use crate::harness::{Daemon, lab, memwarden, wait_for};
 use crate::protection::job::{Job, witness};
 use crate::protection::room::Room;
 use crate::skip::skip;
@@ -44,7 +44,12 @@ fn snapshot() -> Vec<u8> {
 /// Runs a command, which must exit without help.
 #[track_caller]
 fn run(folder: &Path, args: &[&str]) -> Output {
-    let mut child = memwarden(args).current_dir(folder).spawn().unwrap();
+    wait(memwarden(args).current_dir(folder), args)
+}
+
+#[track_caller]
+fn wait(command: &mut Command, args: &[&str]) -> Output {
+    let mut child = command.spawn().unwrap();
     // The output of these commands fits into their pipes.
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         wait_for(&format!("the end of {args:?}"), SOON, || child.try_wait().unwrap())
@@ -74,7 +79,8 @@ fn a_snapshot_is_neither_read_through_a_link_nor_waited_for() {
     fifo(&pipe);
     let digest = |file: &Path, owner: Option<u32>| {
         let request = json!({"file": file, "owner": owner, "max_memory": 1_000_000_000, "proc": "/proc"});
-        run(folder.path(), &["snapshot-digest", &request.to_string()])
+        let args = ["snapshot-digest", &request.to_string()];
+        wait(lab().args(args).current_dir(folder.path()), &args)
     };
     for (path, why) in [(&link, "symbolic link"), (&second, "private file"), (&pipe, "not a regular file")] {
         // As the daemon starts it, if the file was replaced since the check.

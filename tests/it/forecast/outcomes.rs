@@ -1,7 +1,7 @@
 //! The episodes of the benchmark of outcomes.
 
 use memwarden::model::series::Series;
-use memwarden::simulate::what_if::{Fate, Outcome, Policy, play};
+use memwarden_lab::what_if::{Fate, Outcome, Policy, play};
 
 use super::episodes::{Episode, SHAPES, Shape, episode, on_all_processors, policies, tallies};
 

@@ -1,0 +1,14 @@
+//! The program by itself. What its commands do, the tests of `memwarden` check, which executes it.
+
+#![expect(clippy::unwrap_used, clippy::tests_outside_test_module, reason = "the whole crate is tests")]
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "it starts the program")]
+fn it_says_its_own_name_and_version() {
+    let done =
+        std::process::Command::new(env!("CARGO_BIN_EXE_memwarden-lab")).arg("--version").output().unwrap();
+    assert_eq!(
+        String::from_utf8(done.stdout).unwrap(),
+        format!("memwarden-lab {}\n", memwarden::cli::VERSION)
+    );
+}

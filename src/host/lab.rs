@@ -1,0 +1,38 @@
+//! Where the program `memwarden-lab` is, which reads files that others wrote, in place of this one.
+
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// Where it can be in place of the folder of this program.
+const FOLDER: &str = "/usr/libexec/memwarden";
+
+/// The bit of a folder in which users can create files and not replace those of others, such as `/tmp`.
+const STICKY: u32 = 0o1000;
+
+/// The path of the program: in the folder of this program's own file, else in `/usr/libexec/memwarden`.
+///
+/// Nobody can put another program there who could not replace this one too: the folder belongs to root, to the user of this process or
+/// to the owner of this program, so that it is not one that a user made in place of a removed one, and it is not sticky.
+///
+/// # Errors
+/// `NotFound` where it is in neither.
+pub fn program() -> io::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let beside = own.parent().unwrap_or(&own);
+    let owner = std::fs::metadata(&own).map_or(0, |own| own.uid());
+    let trusted = [0, rustix::process::geteuid().as_raw(), owner];
+    let is_ours = |folder: &Path| {
+        std::fs::metadata(folder)
+            .is_ok_and(|folder| folder.mode() & STICKY == 0 && trusted.contains(&folder.uid()))
+    };
+    let folders = [beside, FOLDER.as_ref()].into_iter().filter(|folder| is_ours(folder));
+    folders.map(|folder| folder.join("memwarden-lab")).find(|path| path.is_file()).ok_or_else(|| {
+        let note = if is_ours(beside) { "" } else { ", into which users can put files," };
+        let why = format!(
+            "the program memwarden-lab is missing: it is neither in {}{note} nor in {FOLDER}",
+            beside.display()
+        );
+        io::Error::new(io::ErrorKind::NotFound, why)
+    })
+}
