@@ -1,4 +1,4 @@
-//! `deploy/build-dist`, on a small program: what it removes from the program, and what it refuses.
+//! `deploy/build-dist`, on two small programs: what it removes from them, and what it refuses.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -23,7 +23,7 @@ impl Package {
         }
         let folder = tempfile::tempdir().unwrap();
         let tree = folder.path().canonicalize().unwrap().join("the tree");
-        for part in ["src", "deploy"] {
+        for part in ["src/bin", "deploy"] {
             std::fs::create_dir_all(tree.join(part)).unwrap();
         }
         std::fs::copy(own("deploy/build-dist"), tree.join("deploy/build-dist")).unwrap();
@@ -40,6 +40,7 @@ impl Package {
         )
         .unwrap();
         std::fs::write(tree.join("src/main.rs"), main).unwrap();
+        std::fs::write(tree.join("src/bin/memwarden-lab.rs"), "fn main() {}\n").unwrap();
         Some(Self { _folder: folder, tree })
     }
 
@@ -85,7 +86,7 @@ fn shipped_programs_contain_no_build_path_and_have_separate_debug_lines() {
     let done = package.build();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 
-    for name in ["memwarden", "memwarden.debug"] {
+    for name in ["memwarden", "memwarden.debug", "memwarden-lab", "memwarden-lab.debug"] {
         let bytes = std::fs::read(package.shipped(name)).unwrap();
         let named = bytes.windows(place.len()).any(|part| part == place.as_bytes());
         assert!(!named, "{name} names {place}");
