@@ -61,7 +61,7 @@ struct Asked {
 }
 
 fn asked() -> Result<Asked, String> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/forecast_benchmark");
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../benches/forecast_benchmark");
     let mut asked = Asked { simulated: 400, real: here.join("runs"), ..Asked::default() };
     asked.traces.push(here.join("traces"));
     // Cargo adds `--bench`.

@@ -21,7 +21,6 @@ mod ends;
 mod example;
 mod failures;
 mod fit_gpu;
-mod forecast;
 mod gpu;
 mod gpu_run;
 mod harness;
@@ -36,6 +35,7 @@ mod msrv;
 mod otlp;
 mod otlp_backends;
 mod otlp_parity;
+mod pages;
 mod past_runs;
 mod perf_logs;
 mod plot;
@@ -61,3 +61,6 @@ mod unseen;
 mod upgrade;
 mod what_if;
 mod zoo;
+
+/// The folder of the sources.
+const TREE: &str = env!("CARGO_MANIFEST_DIR");

@@ -88,7 +88,7 @@ fn every_metric_named_in_a_shipped_file_exists() {
     for file in DASHBOARDS.into_iter().chain(RULES) {
         check(file);
     }
-    for page in crate::docs::pages() {
+    for page in crate::pages::pages() {
         check(&page);
     }
     for entry in std::fs::read_dir(root("alerts/tests")).unwrap() {

@@ -3,21 +3,21 @@
 //!
 //! `FORECAST_TABLE=1 cargo nextest run forecast --no-capture` prints them.
 
-#[path = "../../../benches/outcomes/episodes.rs"]
+#[path = "../../../../benches/outcomes/episodes.rs"]
 #[expect(dead_code, reason = "the benchmark prints every column")]
 mod episodes;
 mod long;
-#[path = "../../../benches/forecast_benchmark/methods.rs"]
+#[path = "../../../../benches/forecast_benchmark/methods.rs"]
 #[expect(dead_code, reason = "only memwarden's own method is called here")]
 mod methods;
 mod outcomes;
-#[path = "../../../benches/forecast_benchmark/score.rs"]
+#[path = "../../../../benches/forecast_benchmark/score.rs"]
 #[expect(dead_code, reason = "the benchmark prints lines for each trace")]
 mod score;
-#[path = "../../../benches/forecast_benchmark/simulate.rs"]
+#[path = "../../../../benches/forecast_benchmark/simulate.rs"]
 #[expect(dead_code, reason = "only the benchmark has interrupted series")]
 mod simulate;
-#[path = "../../../benches/forecast_benchmark/traces.rs"]
+#[path = "../../../../benches/forecast_benchmark/traces.rs"]
 mod traces;
 
 use std::ops::RangeInclusive;
@@ -85,7 +85,7 @@ fn assert_sound(found: &Table) {
 
 #[test]
 fn recorded_traces_keep_their_score() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/traces");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/traces");
     if !folder.join("labels.csv").exists() {
         skip("the labeled traces (../shared/data/traces) are not here");
         return;
