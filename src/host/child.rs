@@ -23,7 +23,7 @@ pub fn is_helper(pid: u32) -> bool {
     lock(&HELPERS).contains(&pid)
 }
 
-/// How to start a copy of this program as a helper.
+/// How to start a copy of this program, or another one, as a helper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerCommand {
     pub program: PathBuf,

@@ -1,4 +1,4 @@
-//! `memwarden snapshot-digest`: reads one snapshot for the daemon, in a process with its own memory limit.
+//! `memwarden-lab snapshot-digest`: reads one snapshot for the daemon, in a process with its own memory limit.
 
 use std::io::Write as _;
 use std::path::Path;

@@ -1,8 +1,7 @@
-//! Files that only commands read: pickles, allocator snapshots, the logs of other memory tools, and what trackers of
-//! experiments and schedulers recorded of runs.
+//! Pickles, allocator snapshots, the logs of other memory tools, and what trackers of experiments and schedulers recorded of runs.
 //!
-//! The daemon has one of these files read by a child process, `snapshot-digest`, with limits on memory and time. No module of
-//! the daemon imports this one. Bytes are arguments, and nothing here can execute its input.
+//! Bytes are arguments, and nothing here can execute its input. The daemon starts `snapshot-digest` for each snapshot, with limits on
+//! memory and time.
 
 pub mod older_logs;
 pub mod pickle;
