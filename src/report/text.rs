@@ -75,7 +75,7 @@ const BELOW: usize = 6;
 /// Writes a table, with its titles where a column has one: text aligned to the left, numbers to the right.
 ///
 /// If it is wider than the page, columns are omitted, those with the largest weight first: while prose has less than
-/// [`NARROWEST_PROSE`] columns, or while there is no room for the first [`NAME`] letters of the first column. Then prose is
+/// `NARROWEST_PROSE` columns, or while there is no room for the first `NAME` letters of the first column. Then prose is
 /// wrapped, beside the other columns or below them, and the first column is shortened in the middle.
 pub fn table(out: &mut String, table: &Table, page: Page) {
     let mut layout = Layout::new(table, page);
