@@ -381,17 +381,16 @@ impl World {
     /// Takes the identity of a GPU: state known under its UUID is its own, state under its index may be another GPU's.
     fn identify(&mut self, at: Timestamp, mut identity: Identity) -> bool {
         let index = identity.gpu;
-        let address = pci(&identity.pci);
         // Two GPUs with one UUID are told apart by their addresses, as those without one.
+        let address = pci(&identity.pci);
+        let alias = address.map(|address| format!("pci-{}.0", unlisted::name(address)));
         let has_twin = self.gpus.iter().any(|gpu| {
-            let other = pci(&gpu.identity.pci);
-            gpu.placement == Placement::Reported
-                && gpu.identity.uuid == identity.uuid
-                && other.is_some()
-                && other != address
+            let is_other = pci(&gpu.identity.pci).is_some_and(|other| Some(other) != address);
+            let is_twin = gpu.identity.uuid == identity.uuid && is_other;
+            (gpu.placement == Placement::Reported && is_twin) || Some(&gpu.identity.uuid) == alias.as_ref()
         });
-        if let Some(address) = address.filter(|_| has_twin || identity.uuid.is_empty()) {
-            identity.uuid = format!("pci-{}.0", unlisted::name(address));
+        if let Some(alias) = alias.filter(|_| has_twin || identity.uuid.is_empty()) {
+            identity.uuid = alias;
         }
         let counted = self.counted.is_some_and(|counted| index < counted);
         if self.state.status != Status::Ok || !counted || identity.uuid.is_empty() {

@@ -113,7 +113,8 @@ mod tests {
         put("run/cdi/notes.txt", &format!("{{kind: v/x, devices: [{}]}}", all[0]));
         let folders = ["etc/cdi", "run/cdi"].map(|name| folder.path().join(name).display().to_string());
         let found = read(&folders, &folder.path().join("proc"));
-        let expected = [("v/claim=u-gpu-0", "GPU-bb"), ("v/claim=u-gpu-1", "GPU-aa")];
+        let of_claims = [("v/claim=u-gpu-0", "GPU-bb"), ("v/claim=u-gpu-1", "GPU-aa")];
+        let expected = [("nvidia0", "GPU-bb"), ("nvidia1", "GPU-aa"), of_claims[0], of_claims[1]];
         assert_eq!(found, expected.map(|(name, uuid)| (name.to_owned(), uuid.to_owned())).into());
     }
 }

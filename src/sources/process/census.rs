@@ -33,7 +33,7 @@ pub(super) struct Census {
     refused: Vec<Listed>,
     turn: u32,
     most_new: usize,
-    /// Processes that started from here on, in ticks, are young.
+    /// Processes that started from here on, in ticks, are young; all from the second sample on.
     recent: u64,
     pub(super) races: u64,
     pub(super) deferred: u64,
@@ -132,6 +132,8 @@ impl Census {
         attention::rest();
         known.for_each(|gone| self.reading.release(gone));
         self.spare = before;
+        // What is found later has started since, or was not visible.
+        self.recent = 0;
         self.reading.forget_unused_cgroups(self.entries.len());
         Ok(())
     }
@@ -309,7 +311,6 @@ mod tests {
         let tree = Tree::new();
         tree.add(&Process::new(1, "init"));
         let mut census = census(&tree, 10, 10);
-        census.recent = 0;
         census.take().unwrap();
         let mut place = |tree: &Tree, process: &Process| {
             tree.add(process);
