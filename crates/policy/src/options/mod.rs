@@ -188,6 +188,7 @@ fn limits(keys: &keys::Target, most: Mode, frame_age: Duration) -> Limits {
             false => trigger(alert.max_state, ALERT_AGE),
         },
         hook_wait: keys.hook.wait,
+        raises: keys.raise.to.is_some(),
         grace: checkpoint.grace,
         longest_grace: checkpoint.longest_grace,
         request_interval: checkpoint.request_interval,

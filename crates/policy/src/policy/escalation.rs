@@ -23,6 +23,8 @@ use crate::types::rung::{Rung, State};
 /// The fast rate contains a burst for a second after its end, so that a job that has just loaded its data is not
 /// killed. A burst that continues reaches the hard level first.
 const BURST: Duration = Duration::from_millis(1_500);
+/// Time after which a limit is raised again for a save that does not fit yet; twice as long each time.
+const RAISE_AGAIN: Duration = Duration::from_secs(1);
 
 /// One shortage, from its first transition to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,8 +42,8 @@ struct Incident {
     counted: bool,
     /// Whether it was reported that the victims, or their memory, exceed the time limit.
     overdue: bool,
-    /// Whether it was reported that a checkpoint is not requested, because saving it needs more memory than is left.
-    refused: bool,
+    /// When it was reported that a checkpoint is not requested, because saving it needs more memory than is left, and how often before.
+    refused: Option<(Timestamp, u32)>,
     /// The resource that began it, where it was one.
     resource: Option<Resource>,
     /// The limited cgroups of the job when it was last sent SIGTERM or SIGKILL.
@@ -295,8 +297,17 @@ impl Escalation {
             if (over || self.is_short(now)) && judged.push.0 >= Some(Rung::Term) && self.held(now) {
                 return Some((State::Term, Reason::SaveTooLarge));
             }
-            let incident = self.incident.as_mut().filter(|incident| !incident.refused)?;
-            incident.refused = true;
+            // The limit is raised again where the job has grown meanwhile.
+            let may_raise = |at: Timestamp, times: u32| {
+                self.limits.raises && now.since(at) >= RAISE_AGAIN * (1 << times.min(8))
+            };
+            let incident = self.incident.as_mut()?;
+            let times = match incident.refused {
+                None => 0,
+                Some((at, times)) if may_raise(at, times) => times + 1,
+                Some(_) => return None,
+            };
+            incident.refused = Some((now, times));
             return Some((State::Soft, Reason::SaveTooLarge));
         }
         let over = now.since(self.since) >= self.limits.hook_wait;

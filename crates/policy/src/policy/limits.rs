@@ -78,6 +78,8 @@ pub struct Limits {
     pub alert: Trigger,
     /// Time that the hook has before a checkpoint is requested.
     pub hook_wait: Duration,
+    /// Whether the limit of its cgroup may be raised.
+    pub raises: bool,
     /// Time limit for a checkpoint while the job reports nothing.
     pub grace: Duration,
     /// Time limit for a checkpoint while the job reports that it is saving.

@@ -38,6 +38,7 @@ pub(super) fn limits() -> Limits {
         leak: Trigger { max_state: Some(Rung::Warn), max_age: secs(60) },
         alert: Trigger { max_state: Some(Rung::Checkpoint), max_age: secs(600) },
         hook_wait: Duration::ZERO,
+        raises: false,
         grace: secs(30),
         longest_grace: secs(600),
         request_interval: secs(300),

@@ -123,6 +123,28 @@ fn a_job_whose_save_takes_memory_is_asked_while_it_fits() {
 }
 
 #[test]
+fn what_a_save_lacks_is_reported_again_where_the_limit_can_be_raised() {
+    // It grows past what the first raise gave, before the save fits.
+    let job = Job {
+        takes: |time| if time < 30.0 { 200.0 * MIB } else { 0.0 },
+        save: Some(3 * GIB),
+        ..Job::default()
+    };
+    let reports = |raises| {
+        let limits = Limits {
+            raises,
+            max_state: Some(Rung::Checkpoint),
+            forecast: Trigger { max_state: None, ..limits().forecast },
+            ..limits()
+        };
+        play(limits, &job, 120).matches("needs more memory than is left").count()
+    };
+    assert_eq!(reports(false), 1);
+    // After 1, 2, 4, 8, 16 and 32 seconds.
+    assert_eq!(reports(true), 7);
+}
+
+#[test]
 fn a_job_that_saves_fast_is_not_killed_for_what_its_save_takes() {
     // 5 GiB in 10 seconds: at that rate, the rest above the hard level would be used up within `kill_margin`.
     let takes = |_: f64| 2.0 * MIB;
