@@ -134,7 +134,7 @@ impl Kmsg {
             let is_meant = |row: &&ProcessRow| is_own && newest.is_none_or(|newest| row.key.start <= newest);
             let mut add = |pid: u32, report: ReportOf| {
                 let known = facts.before.row(pid).filter(is_meant).map(|row| row.key);
-                match known.or_else(|| process_of_thread(&facts.exited, pid)) {
+                match known.or_else(|| process_of_thread(&facts.exited, pid).filter(|_| is_own)) {
                     Some(process) => facts.kernel_reports.push(report(process)),
                     // Its end is reported in the next tick.
                     None if is_own && self.threads.len() < MOST_THREADS => self.threads.push((pid, report)),

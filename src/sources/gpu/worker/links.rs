@@ -28,13 +28,15 @@ const COUNTERS: [(u32, Field); 7] = [
 const NEWEST: [(u32, Field); 3] =
     [(208, Field::NvlinkReceiveErrors), (215, Field::NvlinkRecovery), (219, Field::NvlinkEffectiveErrors)];
 
-/// Adds the errors of all links of NVLink 5, where the links count some.
-pub(super) fn newest_errors(device: &Device<'_>, found: &mut SweepResult) {
+/// Adds the errors of all links of NVLink 5, where at least the `active` links tell theirs: the sum of fewer would fall and rise.
+pub(super) fn newest_errors(device: &Device<'_>, active: u64, found: &mut SweepResult) {
     let scoped: Vec<(u32, u32)> = (0..MOST).flat_map(|link| NEWEST.map(|(id, _)| (id, link))).collect();
     let Ok(values) = call("nvmlDeviceGetFieldValues", || raw::fields(device, &scoped)) else { return };
     for (place, (_, field)) in NEWEST.into_iter().enumerate() {
         let known = values.iter().skip(place).step_by(NEWEST.len()).filter_map(|value| value.ok());
-        if let Some(sum) = known.reduce(u64::saturating_add) {
+        let (links, sum) =
+            known.fold((0, 0_u64), |(links, sum), count| (links + 1, sum.saturating_add(count)));
+        if links > 0 && links >= active {
             found.replace(field, sum);
         }
     }

@@ -268,15 +268,15 @@ impl Sweeper {
 
     /// Reads the errors of the links by their newer ids where the older ones are refused.
     fn link_errors(&self, device: &Device<'_>, found: &mut SweepResult) {
-        let has_links =
-            self.slow.values.iter().any(|(field, links)| *field == Field::NvlinkActive && *links > 0);
+        let links = self.slow.values.iter().find(|(field, _)| *field == Field::NvlinkActive);
+        let active = links.map_or(0, |(_, links)| *links);
         let mut ids = LINK_ERRORS.to_vec();
         ids.retain(|(_, field)| found.refused.iter().any(|(refused, _)| refused == field));
-        if has_links && !ids.is_empty() {
+        if active > 0 && !ids.is_empty() {
             found.refused.retain(|(refused, _)| !ids.iter().any(|(_, field)| field == refused));
             numbered(device, &ids, found);
             if found.refused.iter().any(|(refused, _)| *refused == Field::NvlinkRecovery) {
-                links::newest_errors(device, found);
+                links::newest_errors(device, active, found);
             }
         }
     }
