@@ -10,6 +10,10 @@ const FOLDER: &str = "/usr/libexec/memwarden";
 /// The bit of a folder in which users can create files and not replace those of others, such as `/tmp`.
 const STICKY: u32 = 0o1000;
 
+fn is_program(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0)
+}
+
 /// The path of the program: in the folder of this program's own file, else in `/usr/libexec/memwarden`.
 ///
 /// Nobody can put another program there who could not replace this one too: the folder belongs to root, to the user of this process or
@@ -27,8 +31,8 @@ pub fn program() -> io::Result<PathBuf> {
             .is_ok_and(|folder| folder.mode() & STICKY == 0 && trusted.contains(&folder.uid()))
     };
     let folders = [beside, FOLDER.as_ref()].into_iter().filter(|folder| is_ours(folder));
-    folders.map(|folder| folder.join("memwarden-lab")).find(|path| path.is_file()).ok_or_else(|| {
-        let note = if is_ours(beside) { "" } else { ", into which users can put files," };
+    folders.map(|folder| folder.join("memwarden-lab")).find(|path| is_program(path)).ok_or_else(|| {
+        let note = if is_ours(beside) { "" } else { ", which is sticky or belongs to another user," };
         let why = format!(
             "the program memwarden-lab is missing: it is neither in {}{note} nor in {FOLDER}",
             beside.display()

@@ -74,7 +74,10 @@ fn nothing_is_executed_that_a_user_can_put_beside_the_program() {
     let run = || program(&memwarden).args(["replay", "a.csv"]).output().unwrap();
     let refused = run();
     let why = String::from_utf8_lossy(&refused.stderr);
-    assert!(refused.stdout.is_empty() && why.contains(", into which users can put files, nor in"), "{why}");
+    assert!(
+        refused.stdout.is_empty() && why.contains(", which is sticky or belongs to another user, nor in"),
+        "{why}"
+    );
     std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
     assert_eq!(String::from_utf8_lossy(&run().stdout), "planted\n");
     if rustix::process::geteuid().is_root() {

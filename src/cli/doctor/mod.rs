@@ -186,7 +186,9 @@ fn source(report: &SourceReport, proc: &Path) -> Examined {
             "gpu" if has_nvidia => {
                 "install the driver's library libnvidia-ml.so.1, of the version in /proc/driver/nvidia/version; in a container: docker run --gpus all"
             }
-            "gpu" => "load the driver's kernel module: sudo modprobe nvidia (dmesg says why it failed)",
+            "gpu" => {
+                "if the driver's kernel module is not loaded: sudo modprobe nvidia (dmesg says why it failed); else see the log of memwarden"
+            }
             _ => "see the log of memwarden",
         };
         return Examined::missing(report.source, why, repair);

@@ -99,7 +99,8 @@ impl Kmsg {
         let (was_behind, mut malformed) = (self.is_behind, false);
         self.is_behind = true;
         for (tid, report) in self.threads.drain(..) {
-            facts.kernel_reports.extend(process_of_thread(&facts.exited, tid).map(report));
+            let known = facts.before.row(tid).map(|row| row.key);
+            facts.kernel_reports.extend(known.or_else(|| process_of_thread(&facts.exited, tid)).map(report));
         }
         for _ in 0..MOST {
             let bytes = match self.log.poll() {
@@ -134,10 +135,14 @@ impl Kmsg {
             let is_meant = |row: &&ProcessRow| is_own && newest.is_none_or(|newest| row.key.start <= newest);
             let mut add = |pid: u32, report: ReportOf| {
                 let known = facts.before.row(pid).filter(is_meant).map(|row| row.key);
-                match known.or_else(|| process_of_thread(&facts.exited, pid).filter(|_| is_own)) {
+                // The ends of this tick can be those of later threads than an old line names.
+                let is_recent = is_own && newest.is_none();
+                match known.or_else(|| process_of_thread(&facts.exited, pid).filter(|_| is_recent)) {
                     Some(process) => facts.kernel_reports.push(report(process)),
-                    // Its end is reported in the next tick.
-                    None if is_own && self.threads.len() < MOST_THREADS => self.threads.push((pid, report)),
+                    // Its process, or its end, is known in the next tick.
+                    None if is_recent && self.threads.len() < MOST_THREADS => {
+                        self.threads.push((pid, report))
+                    }
                     None => {}
                 }
             };
@@ -508,6 +513,10 @@ mod tests {
         assert_eq!(say(4, 10, &[]), [], "not known yet");
         assert_eq!(say(5, 11, &[10]), known, "in the next tick");
         assert_eq!(say(6, 12, &[10]), [], "not later");
+        // A process that the tick before did not know.
+        root.append("kmsg", "3,7,1,-;MCE 0x1: Killing python3:7 due to hardware memory corruption\n");
+        source.sample(Timestamp::from_secs(7), &mut Batch::new()).unwrap();
+        assert_eq!(told(&mut *source, 8, 0, &[]).kernel_reports, known);
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod folder;
 pub mod metrics;
 mod watcher;
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -110,9 +111,12 @@ impl Snapshots {
                 "reading snapshots needs a separate process, which is disabled here",
             ));
         }
-        let program = lab::program().map_err(|why| SourceError::unavailable(why.to_string()))?;
-        let command = WorkerCommand { program, arguments: vec!["snapshot-digest".into()] };
+        // Looked for once: the thread keeps what it has read where the program is gone later.
+        let program = self.background.is_none().then(lab::program).transpose();
+        let program = program.map_err(|why| SourceError::unavailable(why.to_string()))?;
         Background::of(&mut self.background, "reads snapshots", |shared, stopped| {
+            let program = program.ok_or(io::ErrorKind::NotFound)?;
+            let command = WorkerCommand { program, arguments: vec!["snapshot-digest".into()] };
             let reader = watcher::reader(command, self.max_memory, self.proc.clone());
             let (watches, every) = (self.watches.clone(), self.scan_interval);
             apart::spawn("snapshots", move || watcher::run(&watches, every, &reader, &shared, &stopped))

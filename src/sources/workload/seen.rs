@@ -84,7 +84,7 @@ impl Seen {
 
     /// Whether it calls itself a process of memwarden, which nothing but counts may depend on.
     pub(super) fn is_memwarden(&self) -> bool {
-        self.comm.as_str() == "memwarden"
+        ["memwarden", "memwarden-lab"].contains(&self.comm.as_str())
     }
 
     /// Resident memory, the same in every metric of one sample: exact for members, an estimate for others.

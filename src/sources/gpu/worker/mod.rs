@@ -122,8 +122,8 @@ pub fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// NVML starts nvidia-modprobe, which is setuid, where the driver is not loaded: it shall not load what somebody has unloaded.
-/// What the kernel refuses here was not allowed before either.
+/// NVML starts nvidia-modprobe, which is setuid, where the driver is not loaded: it shall not load what somebody has unloaded. For an
+/// ordinary user it creates no device nodes then either. What the kernel refuses here was not allowed before.
 fn forbid_loading_modules() {
     let _ = rustix::thread::set_no_new_privs(true);
     let _ = rustix::thread::remove_capability_from_bounding_set(CapabilitySet::SYS_MODULE);
