@@ -164,8 +164,19 @@ pub(crate) fn comparison(settings: &Settings) -> anyhow::Result<Part> {
     // After the first recording: what the daemon reads seldom is newer than it.
     let daemon = fast_daemon(settings, name, &[])?;
     daemon.wait_gpus(before.gpus())?;
-    // GPM metrics are of the time between two samples.
-    std::thread::sleep(Duration::from_millis(600));
+    // GPM metrics are of the time between two samples; what is not there in time is judged as missing.
+    let _ = daemon.wait("a second sample of each GPU", PATIENCE, |page| {
+        // Of those for which NVML tells how busy the graphics engine is.
+        (0..before.gpus())
+            .filter(|gpu| {
+                before.find(Some(*gpu), "nvmlGpmMetricsGet", &[1]).is_some_and(|told| told.code == Some(0))
+            })
+            .all(|gpu| {
+                let own = [("gpu", gpu.to_string())];
+                let own = own.each_ref().map(|(name, value)| (*name, value.as_str()));
+                page.value("memwarden_gpu_engine_activity_ratio", &own).is_some()
+            })
+    });
     let first = daemon.page();
     let smi = nvidia_smi(settings, name);
     std::thread::sleep(Duration::from_millis(600));
