@@ -38,6 +38,8 @@ pub(super) struct Member {
     pub(super) comm: Label,
     /// Whether it is the process of Slurm that started the program.
     pub(super) is_supervisor: bool,
+    /// Whether it calls itself `memwarden`, as `memwarden run` does: its command explains the end.
+    pub(super) is_wrapper: bool,
     /// Its own limits; that of CPU time only where it can have reached it.
     pub(super) limits: OwnLimits,
     /// The pid of its parent.

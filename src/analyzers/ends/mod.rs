@@ -210,6 +210,7 @@ impl Ends {
             key: row.key,
             comm: row.comm.clone(),
             is_supervisor: is_supervisor(row),
+            is_wrapper: row.comm.as_str() == "memwarden",
             limits: OwnLimits {
                 cpu: limits.cpu.filter(|limit| {
                     let seen = facts.before.frame.as_ref().map_or(now, |frame| frame.at);
@@ -281,7 +282,7 @@ impl Ends {
                 .collect();
             let finished: HashSet<u32> = explained
                 .iter()
-                .filter(|(_, found, _)| found.cause == EndCause::Finished)
+                .filter(|(member, found, _)| found.cause == EndCause::Finished && !member.is_wrapper)
                 .map(|(member, ..)| member.key.pid)
                 .collect();
             // A helper that failed, or was ended, does not explain the end of a program that succeeded nevertheless.
@@ -308,7 +309,8 @@ impl Ends {
                     let is_launcher =
                         is_consequence(found) && launchers.contains(&member.key.pid) && member.rank.is_none();
                     let strength = if is_launcher { 0 } else { strength(found) };
-                    (strength, episode.is_first(member, found), member.rank.is_some(), member.rss)
+                    let is_first = episode.is_first(member, found);
+                    (strength, is_first, member.rank.is_some(), !member.is_wrapper, member.rss)
                 };
                 order(one).cmp(&order(other))
             });

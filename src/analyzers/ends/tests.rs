@@ -450,6 +450,7 @@ fn a_guess_is_no_reason_to_give_up() {
         key: Node::key(1),
         comm: "sh".into(),
         is_supervisor: false,
+        is_wrapper: false,
         limits: crate::model::facts::OwnLimits::default(),
         parent: 1,
         rss: Bytes::new(1),

@@ -7,7 +7,8 @@ into vm-oom alice "$GROW"
 check "the kernel killed it" within 30 above 'memwarden_kernel_oom_kills_total{scope="cgroup"}' 0
 check "the victim is named with its group" within 30 has \
     'memwarden_kernel_oom_last_victim_info{scope="cgroup",comm="tail"' 1
-metrics | grep -q 'last_victim_info{.*cgroup="/vm-oom"' && ok "the group is right" || bad "the group is right"
+of_group() { metrics | grep -q 'last_victim_info{.*cgroup="/vm-oom"'; }
+check "the group is right" within 30 of_group
 check "the group's own count rose" within 30 above \
     'memwarden_cgroup_memory_events_total{cgroup="/vm-oom",event="oom_kill"}' 0
 listed() { memwarden incidents --folder /tmp/state/incidents | grep -q kernel_oom; }

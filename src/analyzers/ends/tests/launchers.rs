@@ -90,6 +90,20 @@ fn a_launcher_fails_because_a_process_of_it_was_killed() {
 }
 
 #[test]
+fn the_command_of_memwarden_run_explains_the_end_of_both() {
+    for (status, cause) in [(0, EndCause::Finished), (143 << 8, EndCause::Killed)] {
+        let mut node = Node::new(&[(11, "train", None), (300, "train", None)]);
+        (node.parents, node.of_root) = ([(11, 300)].into(), [(300, "memwarden")].into());
+        node.tick(|_| {}).tick(|_| {});
+        let ends = node.end(&[11, 300], |batch| {
+            exit(batch, 11, status);
+            exit(batch, 300, status);
+        });
+        assert_eq!((ends.len(), ends[0].cause, ends[0].pid), (1, cause, 11), "{ends:?}");
+    }
+}
+
+#[test]
 fn that_slurmstepd_succeeds_says_nothing_of_the_job() {
     let node = |pids: &[(u32, &'static str, Option<&'static str>)]| {
         let mut node = Node::new(pids);
@@ -143,6 +157,7 @@ fn ranks_and_large_processes_are_kept_of_many_that_end_together() {
             key: key(pid),
             comm: "sh".into(),
             is_supervisor: false,
+            is_wrapper: false,
             limits: crate::model::facts::OwnLimits::default(),
             parent: 1,
             rss,
