@@ -35,6 +35,7 @@ pub mod sent_signals;
 pub mod signal;
 pub mod subordinate;
 pub mod task;
+pub mod tcp_owner;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod tls;

@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::answer::Sent;
 use super::connections::{Connections, Owner};
@@ -180,7 +180,11 @@ pub async fn serve_tcp<S: Service>(
     meter.established(true);
     let service = service_fn(|request| {
         let (shared, answered) = (Arc::clone(&shared), meter.request());
-        async move { Ok::<_, Infallible>(shared.service.answer(request, answered, client).await) }
+        // Beside the task of the connection.
+        async move {
+            let answer = shared.service.answer(request, answered, client);
+            Ok::<_, Infallible>(charged(answer, &shared, client.owner).await)
+        }
     });
     let requests = Arc::clone(&meter);
     let limited = Arc::clone(&shared);
@@ -194,7 +198,8 @@ pub async fn serve_tcp<S: Service>(
         .initial_connection_window_size(WINDOW)
         .max_header_list_size(u32::try_from(HEADER_BYTES).unwrap_or(u32::MAX))
         .serve_connection(io, service);
-    drive(pin!(connection), http2::Connection::graceful_shutdown, &meter, &shared, shutdown).await;
+    drive(pin!(connection), http2::Connection::graceful_shutdown, (&meter, client.owner), &shared, shutdown)
+        .await;
 }
 
 /// HTTP/1.1 over TCP or TLS.
@@ -219,8 +224,13 @@ pub async fn plain<S: Service>(
         .max_headers(HEADERS)
         .max_buf_size(HEADER_BYTES)
         .serve_connection(io, service);
-    let ended =
-        drive(Pin::new(&mut connection), http1::Connection::graceful_shutdown, &meter, &shared, shutdown);
+    let ended = drive(
+        Pin::new(&mut connection),
+        http1::Connection::graceful_shutdown,
+        (&meter, client.owner),
+        &shared,
+        shutdown,
+    );
     if let End::Closing = ended.await {
         // Closing a socket with unread bytes resets the connection, and the client loses a response that it has not
         // read yet.
@@ -240,6 +250,15 @@ async fn discard(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> std::io:
     tokio::io::copy(&mut stream.take(MOST), &mut tokio::io::sink()).await.map(|_| ())
 }
 
+/// What polling a connection has led to.
+enum Step {
+    Ended(hyper::Result<()>),
+    /// Its client has taken more than its share of a processor.
+    Paused,
+    /// It has missed a deadline.
+    Late,
+}
+
 /// How a connection ended.
 enum End {
     /// The last response is sent; the client may still be sending.
@@ -248,39 +267,69 @@ enum End {
     Cut,
 }
 
-/// Polls a connection until it ends, misses a deadline, is evicted, or the server stops.
+/// Counts the time that an answer takes as that of its client.
+async fn charged<F: Future>(answer: F, shared: &Shared<impl Service>, owner: Owner) -> F::Output {
+    let mut answer = pin!(answer);
+    poll_fn(|cx| {
+        let begun = Instant::now();
+        let polled = answer.as_mut().poll(cx);
+        shared.connections.charge(owner, begun.elapsed());
+        polled
+    })
+    .await
+}
+
+/// Polls a connection until it ends, misses a deadline, is evicted, or the server stops; not while its client has taken more than its
+/// share of a processor.
 async fn drive<C: Future<Output = hyper::Result<()>>>(
     mut connection: Pin<&mut C>,
     graceful: impl FnOnce(Pin<&mut C>),
-    meter: &Arc<Meter>,
+    (meter, owner): (&Arc<Meter>, Owner),
     shared: &Shared<impl Service>,
     mut shutdown: watch::Receiver<bool>,
 ) -> End {
     let mut graceful = Some(graceful);
     let mut alarm = pin!(tokio::time::sleep_until(meter.deadline()));
+    let mut pause = Duration::ZERO;
     loop {
+        if !pause.is_zero() {
+            meter.pause(true);
+            tokio::select! {
+                () = tokio::time::sleep(std::mem::take(&mut pause)) => {}
+                () = meter.evicted() => return End::Cut,
+                () = stopped(&mut shutdown), if graceful.is_some() => {}
+            }
+            meter.pause(false);
+        }
         let step = poll_fn(|cx| {
-            if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
-                return Poll::Ready(Some(ended));
+            let begun = Instant::now();
+            let polled = connection.as_mut().poll(cx);
+            pause = shared.connections.charge(owner, begun.elapsed());
+            if let Poll::Ready(ended) = polled {
+                return Poll::Ready(Step::Ended(ended));
+            }
+            if !pause.is_zero() {
+                return Poll::Ready(Step::Paused);
             }
             // Polling may have moved the deadline in either direction.
             let deadline = meter.deadline();
             if alarm.deadline() != deadline {
                 alarm.as_mut().reset(deadline);
             }
-            alarm.as_mut().poll(cx).map(|()| None)
+            alarm.as_mut().poll(cx).map(|()| Step::Late)
         });
         tokio::select! {
             biased;
-            ended = step => {
-                match ended {
-                    Some(ended) => {
+            step = step => {
+                match step {
+                    Step::Ended(ended) => {
                         note(ended, &shared.service);
                         return if graceful.is_some() { End::Closing } else { End::Cut };
                     }
+                    Step::Paused => continue,
                     // Closing an idle connection does not count as a reached limit.
-                    None if meter.phase().0 == Phase::Idle => {}
-                    None => shared.service.limited(HttpLimit::Time),
+                    Step::Late if meter.phase().0 == Phase::Idle => {}
+                    Step::Late => shared.service.limited(HttpLimit::Time),
                 }
                 return End::Cut;
             }
@@ -303,5 +352,76 @@ fn note(ended: hyper::Result<()>, service: &impl Service) {
         service.answered(431);
     } else if error.is_parse() {
         service.answered(400);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{StatusCode, Version};
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+    use crate::answer::Answer;
+
+    /// Takes three seconds for each answer.
+    #[derive(Debug)]
+    struct Slow(WebConfig);
+
+    impl Service for Slow {
+        fn web_config(&self) -> &WebConfig {
+            &self.0
+        }
+
+        async fn answer(
+            &self,
+            request: Request<Incoming>,
+            open: meter::Request,
+            _: Client,
+        ) -> Response<Sent> {
+            // The clock moves within this poll, as if it had computed for as long.
+            let mut took = pin!(tokio::time::advance(Duration::from_secs(3)));
+            poll_fn(|cx| Poll::Ready(drop(took.as_mut().poll(cx)))).await;
+            let http2 = request.version() == Version::HTTP_2;
+            Answer::text(StatusCode::OK, "done").finish(open, false, http2)
+        }
+
+        fn limited(&self, _: HttpLimit) {}
+
+        fn answered(&self, _: u16) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_much_is_answered_later_and_its_connection_can_be_closed() {
+        let second = Duration::from_secs(1);
+        let shared = Arc::new(Shared {
+            times: Times { header: 60 * second, request: 60 * second, idle: 60 * second },
+            connections: Connections::new(8),
+            service: Slow(WebConfig::none()),
+        });
+        let (_stop, stopped) = watch::channel(false);
+        let owner = Owner::User(1000);
+        let client = Client { local: [127, 0, 0, 1].into(), uid: Some(1000), certificate: false, owner };
+        let (mut near, far) = tokio::io::duplex(4096);
+        let meter = shared.admit(owner).unwrap().meter.clone();
+        let served = plain(far, client, Arc::clone(&meter), Arc::clone(&shared), stopped);
+        let served = tokio::spawn(served);
+        let ask = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        let begun = Instant::now();
+        for seconds in [3, 3 + 4 + 3] {
+            near.write_all(ask).await.unwrap();
+            let mut answer = [0; 1024];
+            let read = near.read(&mut answer).await.unwrap();
+            assert!(answer[..read].trim_ascii_end().ends_with(b"done"));
+            assert_eq!(
+                begun.elapsed().as_secs(),
+                seconds,
+                "after the first answer it waits for 1 s of a quarter processor"
+            );
+        }
+        near.write_all(ask).await.unwrap();
+        tokio::task::yield_now().await;
+        assert_ne!(meter.phase().0, Phase::Busy(1), "its place can be taken");
+        meter.evict();
+        assert!(timeout(second, served).await.is_ok());
     }
 }

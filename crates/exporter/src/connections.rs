@@ -6,6 +6,8 @@
 //! reload, or for its HTTP/2 client to accept the response; and, after a second, if its client does not read the
 //! response.
 //!
+//! Serving one client takes at most a part of a processor: beyond it, its connections are not served for a while.
+//!
 //! A connection holds memory until its task has ended, so that none is accepted while too many are still being closed.
 
 use std::collections::HashMap;
@@ -15,6 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::meter::{Meter, Phase};
 use crate::model::lock::lock;
@@ -26,14 +29,20 @@ const OF_ROOT: usize = 8;
 /// Connections beyond the limit that are still being closed, from which on none is accepted.
 const CLOSING: usize = 32;
 
+/// The share of a processor that serving one client other than root may take, and the seconds that it may take at once.
+const SHARE: f64 = 0.25;
+const AT_ONCE: f64 = 2.0;
+/// Clients from which on those that are within their share are forgotten.
+const CLIENTS: usize = 1024;
+
 /// Who opened a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// Root, or the user of the daemon, over the socket of commands.
+    /// Root, or the user of the daemon, on this host.
     Root,
-    /// Another user, over that socket.
+    /// Another user of this host.
     User(u32),
-    /// A host, over TCP.
+    /// Another host, or one whose user is not known, over TCP.
     Address(IpAddr),
 }
 
@@ -42,6 +51,8 @@ pub struct Connections {
     open: Mutex<OpenConnections>,
     most: usize,
     left: Notify,
+    /// The seconds that serving each client has taken beyond its share, and when that was computed.
+    used: Mutex<HashMap<Owner, (f64, Instant)>>,
 }
 
 #[derive(Debug, Default)]
@@ -61,7 +72,7 @@ struct OpenConnection {
 
 impl Connections {
     pub fn new(most: usize) -> Self {
-        Self { open: Mutex::default(), most, left: Notify::new() }
+        Self { open: Mutex::default(), most, left: Notify::new(), used: Mutex::default() }
     }
 
     /// Waits until another connection can be accepted: until those that were told to close have done so.
@@ -96,6 +107,21 @@ impl Connections {
     /// Closes a connection that is idle; false if none is.
     pub fn make_room(&self) -> bool {
         lock(&self.open).evict(None)
+    }
+
+    /// Counts the time that serving a client has taken; the result is the time for which its connection is not served.
+    pub fn charge(&self, owner: Owner, took: Duration) -> Duration {
+        if owner == Owner::Root {
+            return Duration::ZERO;
+        }
+        let (mut all, now) = (lock(&self.used), Instant::now());
+        let left = |(used, at): (f64, Instant)| used - SHARE * now.duration_since(at).as_secs_f64();
+        if all.len() >= CLIENTS {
+            all.retain(|_, known| left(*known) > 0.0);
+        }
+        let known = all.entry(owner).or_insert((0.0, now));
+        *known = (left(*known).max(0.0) + took.as_secs_f64(), now);
+        Duration::from_secs_f64((known.0 - AT_ONCE).max(0.0) / SHARE)
     }
 
     pub fn leave(&self, number: u64) {
@@ -174,6 +200,30 @@ mod tests {
         let _requests = [scraper.request(), root.request(), last.request()];
         assert_eq!(connections.admit(&meter(), ADA).0, None, "all are being served");
         assert_eq!(connections.admit(&meter(), Owner::Root).0, Some(100), "root has places beyond the limit");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_more_than_its_share_of_a_processor_waits() {
+        let (connections, second) = (Connections::new(1), Duration::from_secs(1));
+        assert_eq!([2, 1].map(|took| connections.charge(ADA, took * second).as_secs()), [0, 4]);
+        assert_eq!(connections.charge(Owner::User(1001), second), Duration::ZERO);
+        assert_eq!(connections.charge(Owner::Root, 99 * second), Duration::ZERO);
+        tokio::time::advance(4 * second).await;
+        assert_eq!(connections.charge(ADA, Duration::ZERO), Duration::ZERO);
+        // Each request of 10 ms of a client that asks as often as it can.
+        let (mut waited, took) = (Duration::ZERO, Duration::from_millis(10));
+        for _ in 0..1000 {
+            let wait = connections.charge(ADA, took);
+            tokio::time::advance(took + wait).await;
+            waited += took + wait;
+        }
+        let share = 10.0 / waited.as_secs_f64();
+        assert!((share - SHARE).abs() < 0.01, "{share}");
+        for number in 0..2048 {
+            connections.charge(Owner::User(number), took);
+            tokio::time::advance(took).await;
+        }
+        assert!(lock(&connections.used).len() <= CLIENTS);
     }
 
     #[tokio::test(start_paused = true)]

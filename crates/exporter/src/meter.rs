@@ -37,7 +37,7 @@ pub enum Phase {
     Head,
     /// This many requests are being answered.
     Busy(usize),
-    /// Every open request waits: for the client, or for other requests.
+    /// Every open request waits: for the client, for other requests, or for its share of a processor.
     Waiting,
     /// The responses are ready and not yet sent.
     Sending,
@@ -59,13 +59,16 @@ struct MeterState {
     since: Instant,
     /// Number of the requests being answered that wait.
     waiting: usize,
+    /// Whether it is not served, as its client has taken more than its share of a processor.
+    paused: bool,
     /// Whether received bytes begin a request; false for HTTP/2, whose control frames arrive at any time.
     bytes_begin: bool,
 }
 
 impl Meter {
     pub fn new(times: Times) -> Self {
-        let state = MeterState { phase: Phase::Idle, since: Instant::now(), waiting: 0, bytes_begin: true };
+        let (phase, since) = (Phase::Idle, Instant::now());
+        let state = MeterState { phase, since, waiting: 0, paused: false, bytes_begin: true };
         Self { state: Mutex::new(state), times, evicted: Notify::new(), requests: AtomicU64::new(0) }
     }
 
@@ -73,7 +76,7 @@ impl Meter {
     pub fn phase(&self) -> (Phase, Instant) {
         let state = self.state();
         let phase = match state.phase {
-            Phase::Busy(open) if open == state.waiting => Phase::Waiting,
+            Phase::Busy(open) if open == state.waiting || state.paused => Phase::Waiting,
             phase => phase,
         };
         (phase, state.since)
@@ -97,6 +100,11 @@ impl Meter {
     pub fn established(&self, http2: bool) {
         self.state().bytes_begin = !http2;
         self.enter(Phase::Idle);
+    }
+
+    /// Whether it is served.
+    pub fn pause(&self, paused: bool) {
+        self.state().paused = paused;
     }
 
     /// Tells the connection to close, because its slot is needed.

@@ -1,4 +1,4 @@
-//! Who a client of a connection is: over TCP its address, over the socket of commands its user.
+//! Who a client of a connection is: its user, or over TCP from another host its address.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -12,17 +12,23 @@ use super::jobs;
 use super::listen::Stream;
 use super::routes::Routes;
 use crate::host::peer::peer;
+use crate::host::tcp_owner;
 use crate::model::subordinate::payer;
 
 /// Whose share of connections a connection takes; absent where its client is not known.
 pub(super) fn owner(stream: &Stream) -> Option<Owner> {
     Some(match stream {
-        Stream::Local(stream) => match peer(stream).ok()?.uid {
-            uid if jobs::sees_all(uid) => Owner::Root,
-            uid => Owner::User(payer(uid)),
-        },
-        Stream::Tcp(stream) => Owner::Address(stream.peer_addr().ok()?.ip().to_canonical()),
+        Stream::Local(stream) => of_user(peer(stream).ok()?.uid),
+        Stream::Tcp(stream) => {
+            let peer = stream.peer_addr().ok()?;
+            let user = tcp_owner::user(stream.local_addr().ok()?, peer);
+            user.map_or(Owner::Address(peer.ip().to_canonical()), of_user)
+        }
     })
+}
+
+fn of_user(uid: u32) -> Owner {
+    if jobs::sees_all(uid) { Owner::Root } else { Owner::User(payer(uid)) }
 }
 
 /// Serves one connection to its end.
