@@ -30,7 +30,7 @@ const OF_ROOT: usize = 8;
 const CLOSING: usize = 32;
 
 /// The share of a processor that serving one client other than root may take, and the seconds that it may take at once.
-const SHARE: f64 = 0.25;
+const SHARE: f64 = 0.1;
 const AT_ONCE: f64 = 2.0;
 /// Clients from which on those that are within their share are forgotten.
 const CLIENTS: usize = 1024;
@@ -205,10 +205,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_takes_more_than_its_share_of_a_processor_waits() {
         let (connections, second) = (Connections::new(1), Duration::from_secs(1));
-        assert_eq!([2, 1].map(|took| connections.charge(ADA, took * second).as_secs()), [0, 4]);
+        assert_eq!([2, 1].map(|took| connections.charge(ADA, took * second).as_secs()), [0, 10]);
         assert_eq!(connections.charge(Owner::User(1001), second), Duration::ZERO);
         assert_eq!(connections.charge(Owner::Root, 99 * second), Duration::ZERO);
-        tokio::time::advance(4 * second).await;
+        tokio::time::advance(10 * second).await;
         assert_eq!(connections.charge(ADA, Duration::ZERO), Duration::ZERO);
         // Each request of 10 ms of a client that asks as often as it can.
         let (mut waited, took) = (Duration::ZERO, Duration::from_millis(10));
