@@ -35,7 +35,7 @@ pub(super) fn execute() -> anyhow::Error {
     };
     let mut words = std::env::args_os();
     let name = words.next().unwrap_or_default();
-    let error = Command::new(&program).arg0(name).args(words).exec();
+    let error = Command::new(&program).arg0(name).arg(lab::release()).args(words).exec();
     anyhow::Error::new(error).context(format!("cannot execute {}", program.display()))
 }
 

@@ -120,6 +120,8 @@ enum Command {
 
 pub use lab::LAB;
 
+pub use crate::host::lab::RELEASE;
+
 /// The groups of the commands in the help.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Watch", &["top", "check", "acknowledge", "cluster", "profile", "oom", "leak", "fragmentation"]),

@@ -4,6 +4,15 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+/// The version of both programs, which are built and installed together.
+pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
+
+/// The first argument of the program, which tells it the version of this one.
+#[must_use]
+pub fn release() -> String {
+    format!("--release={RELEASE}")
+}
+
 /// Where it can be in place of the folder of this program.
 const FOLDER: &str = "/usr/libexec/memwarden";
 

@@ -43,6 +43,18 @@ fn its_commands_are_those_of_memwarden() {
 }
 
 #[test]
+fn programs_of_two_versions_do_not_work_together() {
+    let lab = Path::new(env!("CARGO_BIN_EXE_memwarden")).with_file_name("memwarden-lab");
+    let done = program(&lab).args(["--release=0.0.9", "replay", "--of-a-later-version"]).output().unwrap();
+    let why = String::from_utf8_lossy(&done.stderr);
+    assert!(
+        why.starts_with("memwarden: memwarden is of version 0.0.9 and memwarden-lab of 0.")
+            && !done.status.success(),
+        "{why}"
+    );
+}
+
+#[test]
 fn the_program_that_is_missing_is_named() {
     if is_installed() {
         return crate::skip::skip("memwarden-lab is installed on this machine");

@@ -9,12 +9,15 @@ mod what_if;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use memwarden::cli::{self, VERSION};
+use memwarden::cli::{self, RELEASE, VERSION};
 
 /// Analyzes recordings, records of runs and allocator snapshots; `memwarden` executes this program.
 #[derive(Debug, Parser)]
 #[command(name = "memwarden-lab", version = VERSION, about, max_term_width = 100)]
 pub struct Cli {
+    /// The version of the program that executes this one.
+    #[arg(long, hide = true)]
+    release: Option<String>,
     #[command(subcommand)]
     command: Command,
 }
@@ -38,8 +41,14 @@ pub fn whole() -> clap::Command {
 /// Runs the command of the command line.
 ///
 /// # Errors
-/// Those of the command.
+/// Those of the command, and where the program that executes this one is of another version, whose arguments can differ.
 pub fn run() -> anyhow::Result<ExitCode> {
+    let first = std::env::args().nth(1).unwrap_or_default();
+    if let Some(theirs) = first.strip_prefix("--release=").filter(|theirs| *theirs != RELEASE) {
+        anyhow::bail!(
+            "memwarden is of version {theirs} and memwarden-lab of {RELEASE}: install both of the same one"
+        );
+    }
     let parsed: Cli = match cli::parsed(Cli::command()) {
         Ok(parsed) => parsed,
         Err(code) => return Ok(code),

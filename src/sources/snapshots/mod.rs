@@ -116,7 +116,10 @@ impl Snapshots {
         let program = program.map_err(|why| SourceError::unavailable(why.to_string()))?;
         Background::of(&mut self.background, "reads snapshots", |shared, stopped| {
             let program = program.ok_or(io::ErrorKind::NotFound)?;
-            let command = WorkerCommand { program, arguments: vec!["snapshot-digest".into()] };
+            let command = WorkerCommand {
+                program,
+                arguments: [&*lab::release(), "snapshot-digest"].map(Into::into).to_vec(),
+            };
             let reader = watcher::reader(command, self.max_memory, self.proc.clone());
             let (watches, every) = (self.watches.clone(), self.scan_interval);
             apart::spawn("snapshots", move || watcher::run(&watches, every, &reader, &shared, &stopped))
