@@ -22,7 +22,8 @@ const UNREAD: u64 = 16;
 /// divided among them (`Pss_Anon`, `Pss_File` and `Pss_Shmem`, proc_pid_smaps(5), since Linux 5.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rollup {
-    /// Heaps, stacks and private copies.
+    /// Heaps, stacks and private copies, without pages that the process has freed and the kernel takes back when it needs them
+    /// (`LazyFree`, madvise(2): MADV_FREE).
     pub anon: Bytes,
     /// Files, programs and libraries.
     pub file: Bytes,
@@ -39,7 +40,8 @@ pub fn rollup(text: &[u8]) -> Option<Rollup> {
         let digits = std::str::from_utf8(values.next()?.trim_ascii()).ok()?.strip_suffix(" kB")?;
         digits.parse().ok().and_then(Bytes::from_kib)
     };
-    Some(Rollup { anon: part("Pss_Anon")?, file: part("Pss_File")?, shmem: part("Pss_Shmem")? })
+    let anon = part("Pss_Anon")?.saturating_sub(part("LazyFree").unwrap_or_default());
+    Some(Rollup { anon, file: part("Pss_File")?, shmem: part("Pss_Shmem")? })
 }
 
 /// An exact reading of a set.
@@ -153,6 +155,8 @@ mod tests {
         let kib = |kib| Bytes::from_kib(kib).unwrap();
         let all = Rollup { anon: kib(30), file: kib(20), shmem: kib(10) };
         assert_eq!(rollup(text.as_bytes()), Some(all));
+        let freed = format!("{text}LazyFree: 12 kB\n");
+        assert_eq!(rollup(freed.as_bytes()), Some(Rollup { anon: kib(18), ..all }));
         for end in 0..text.find("Anonymous").unwrap() {
             assert_eq!(rollup(&text.as_bytes()[..end]), None, "{end}");
         }

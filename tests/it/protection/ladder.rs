@@ -184,7 +184,7 @@ fn a_process_that_ignores_sigterm_is_killed_after_its_grace() {
 fn the_hard_level_kills_before_anything_else_is_done() {
     let Some(room) = Room::real() else { return };
     let mut job = Job::start(&room, &witness());
-    let daemon = room.guard("cgroup_headroom: {soft: 50%, hard: 40%}");
+    let daemon = room.guard("cgroup_headroom: {soft: 41%, hard: 40%}");
     room.wait_members(&daemon, "train", 1.0);
     job.hold(70);
     assert_eq!(job.wait().signal(), Some(9));

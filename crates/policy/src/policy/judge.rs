@@ -106,9 +106,12 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
         let ends_jobs = resource != Resource::High;
         let held_up = gate.waits_for(resource);
         waits |= held_up && (level.soft || level.hard);
+        let of_group = resource == Resource::Cgroup;
+        // What a limit of the job's processes counts ends with them.
+        let is_own = of_group && observed.groups.least().is_none();
         let end_helps = gate
             .givers(resource)
-            .is_none_or(|givers| own.is_some_and(|own| givers.helps(own, level.lacking, grows)));
+            .is_none_or(|givers| is_own || own.is_some_and(|own| givers.helps(own, level.lacking, grows)));
         if level.soft || level.hard {
             helps = if end_helps { helps.max(Truth::Met) } else { Truth::NotMet };
         }
@@ -117,18 +120,23 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
         }
         if level.soft && !end_helps {
             judged.warn = Some(Reason::WouldNotHelp(resource));
-        } else if level.soft {
+        }
+        // The kernel ends processes of a group at its limit, whatever holds the memory: what is saved is not lost.
+        if level.soft && (end_helps || of_group) {
             judged.low |= ends_jobs;
             judged.held_up &= held_up;
-            if resource == Resource::Cgroup && !held_up {
+            if of_group && !held_up {
                 judged.own_left = level.fast;
             }
             let yields = gate.yields && matches!(resource, Resource::Host | Resource::Nodes);
             let soon = seconds_left(limits, observed, level.slow)
                 .is_some_and(|left| left <= limits.soft_within.as_secs_f64());
             let ends = !yields && ends_jobs && (level.half || soon);
-            let max_state =
-                if held_up || !ends { limits.within(Some(Rung::Checkpoint)) } else { limits.max_state };
+            let max_state = if held_up || !ends || !end_helps {
+                limits.within(Some(Rung::Checkpoint))
+            } else {
+                limits.max_state
+            };
             judged.push(max_state, Reason::Level(resource));
         }
         judged.returning |= level.returning;

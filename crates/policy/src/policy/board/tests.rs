@@ -20,6 +20,32 @@ fn short() -> Observed {
 }
 
 #[test]
+fn a_job_whose_end_frees_nothing_of_its_group_is_asked_to_save_and_not_ended() {
+    // Whether the limit is that of a group, and what of it the end of the job gives back.
+    let reached = |is_group: bool, gives: u64| {
+        let mut observed = Observed { gives: Some(Bytes::new(gives)), ..short() };
+        observed.members = Some(Aged::now(Members { count: 1, catching: Some(1) }));
+        if is_group {
+            observed.groups.add(7);
+            observed.groups.set_least(7);
+        }
+        let mut board = Board::new(1, [50], 50);
+        let begun = Timestamp::from_secs(100);
+        let escalation = Escalation::new(limits(), begun);
+        board.set_slot(0, Some(Occupied { target: 0, user: Some(7), escalation }));
+        let steps = (0..600).filter_map(|tenths| {
+            let moved = board.step(0, begun.plus(Duration::from_millis(100 * tenths)), &observed)?;
+            Some((moved.ask, matches!(moved.to, State::Term | State::Kill)))
+        });
+        let steps: Vec<_> = steps.collect();
+        (steps.iter().any(|(ask, _)| *ask), steps.iter().any(|(_, ends)| *ends))
+    };
+    assert_eq!(reached(true, 0), (true, false), "page tables, pipes or files in memory fill it");
+    assert!(reached(true, 8 * GIB).1);
+    assert!(reached(false, 0).1, "a limit of the job's processes counts nothing else");
+}
+
+#[test]
 fn what_was_ended_before_counts_on() {
     let (now, before) = (Timestamp::from_secs(4000), Timestamp::from_secs(1000));
     let mut board = Board::new(0, [3, 3], 5);

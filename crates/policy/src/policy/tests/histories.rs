@@ -190,8 +190,12 @@ proptest! {
             ..eager(Mode::Enforce, Some(Rung::Kill))
         };
         let of = limits();
+        // The limit is that of a group, in which others can hold the memory.
+        let mut groups = crate::model::limited_groups::LimitedGroups::default();
+        groups.add(1);
+        groups.set_least(1);
         let history: History = history.into_iter().map(|(ms, observed)| {
-            (ms, observed.map(|observed| Observed { gives: Some(Bytes::new(gives)), ..observed }))
+            (ms, observed.map(|observed| Observed { gives: Some(Bytes::new(gives)), groups, ..observed }))
         }).collect();
         let mut wrong = None;
         run([limits(), limits()], &history, |_, observed, before, moved| {
