@@ -89,8 +89,9 @@ pub struct Facts {
     pub ranks: Vec<ReportedRank>,
     /// Reported statistics of the allocators of jobs, by the sources `training` and `logs`.
     pub allocators: Vec<Allocator>,
-    /// The workloads of which a rank had a micro-batch larger than all before a moment ago, by the `training` source.
-    pub larger_batches: BTreeSet<Label>,
+    /// The workloads of which a rank had a micro-batch larger than all before a moment ago, or reads its
+    /// data for the first time, by the `training` source.
+    pub growing_data: BTreeSet<Label>,
     /// What connected ranks predict of their next phases, by the `training` source; without ranks that predict nothing.
     pub predictions: Vec<RankPredictions>,
     /// What the analyzers answered to ranks in the previous tick, by the engine; the `training` source sends it.

@@ -102,8 +102,8 @@ impl Analyzer for Leak {
                 self.grew.remove(&subject);
             }
             let Some(dated) = &followed.latest else { continue };
-            let larger = view.facts().is_some_and(|facts| facts.larger_batches.contains(&subject.workload));
-            let state = state(&subject, dated, larger);
+            let of_data = view.facts().is_some_and(|facts| facts.growing_data.contains(&subject.workload));
+            let state = state(&subject, dated, of_data);
             if !matches!(state, LeakState::Growing | LeakState::Leaking) {
                 self.calm.insert(subject.clone(), parts);
             } else if let Some((memory, rise)) =
@@ -175,11 +175,11 @@ const LEAST_TIME: f64 = 20.0;
 const NOTICEABLE_RISE: f64 = 0.1;
 
 /// The state to report. The driver reports the memory that a process' allocator reserved, which the allocator keeps:
-/// alone it is never a leak. Growth while batches become larger is none either.
-fn state(subject: &Subject, dated: &DatedAssessment, of_batches: bool) -> LeakState {
+/// alone it is never a leak. Growth while batches become larger, or in the first pass over the data, is none either.
+fn state(subject: &Subject, dated: &DatedAssessment, of_data: bool) -> LeakState {
     let assessment = &dated.assessment;
     let reserved = subject.resource.as_str() == "gpu_process" && assessment.watched != Watched::Allocated;
-    if reserved || of_batches || dated.tracked < LEAST_TIME {
+    if reserved || of_data || dated.tracked < LEAST_TIME {
         assessment.leak.min(LeakState::Growing)
     } else {
         assessment.leak

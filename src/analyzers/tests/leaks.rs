@@ -72,7 +72,7 @@ fn growth_with_batches_that_become_larger_is_no_leak() {
             bytes(batch, &workload::metrics::RSS, label, anon);
             bytes(batch, &workload::metrics::ANON, label, anon);
             bytes(batch, &workload::metrics::SHMEM, label, 0.0);
-            batch.facts.larger_batches.extend(grow.then_some(name));
+            batch.facts.growing_data.extend(grow.then_some(name));
         };
         let analysis = run(&mut *build(&leak::REGISTRATION), 0, 600, put);
         analysis.outlook.conclusions[0].growth.as_ref().unwrap().stated.map(|stated| stated.state)

@@ -176,6 +176,8 @@ body! {
         samples: u64 = "whole",
         /// Tokens, or else samples, of its largest micro-batch so far.
         largest_batch: u64 = "whole",
+        /// Batches that the first pass over its data has still to give; absent after it, and where it is not known.
+        first_pass_left: u64 = "whole",
         loss: Measure = "measure",
         learning_rate: f64 = "real",
         grad_norm: Measure = "measure",

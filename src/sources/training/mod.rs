@@ -236,8 +236,10 @@ impl Training {
                 .then(|| hello.saves_reason.as_deref().map(Label::printable).unwrap_or_default());
             out.facts.ranks.push(ReportedRank { key: client.key, workload, rank, run, cannot_save });
         }
-        if rank.largest_batch.is_some_and(|batch| batch.explains_growth(at)) {
-            out.facts.larger_batches.insert(identity.workload.clone());
+        if rank.largest_batch.is_some_and(|batch| batch.explains_growth(at))
+            || rank.first_pass.is_some_and(|pass| pass.explains_growth(at))
+        {
+            out.facts.growing_data.insert(identity.workload.clone());
         }
         self.known.insert(client.number, (identity, rank.ooms));
         current

@@ -18,7 +18,7 @@ use crate::model::histogram::Buckets;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::model::timeline::{Entry, EntryKind};
-use crate::model::units::Bytes;
+use crate::model::units::{Bytes, real};
 
 /// The largest micro-batch of a rank.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +44,25 @@ impl LargestBatch {
     }
 }
 
+/// The first pass of a rank over its data, in which a data set that keeps what it has read grows.
+#[derive(Clone, Copy, Debug)]
+pub struct FirstPass {
+    /// When its batches were counted first, and what was left then.
+    begun: (Timestamp, u64),
+    latest: (Timestamp, u64),
+}
+
+impl FirstPass {
+    /// Whether growth of the job's memory can still be that of its data: the pass ends soon, or has just ended.
+    pub fn explains_growth(&self, now: Timestamp) -> bool {
+        let [least, most] = OF_BATCHES;
+        let ((begun, first), (at, left)) = (self.begun, self.latest);
+        let each = at.since(begun).as_secs_f64() / real(first.saturating_sub(left).max(1));
+        let rest = each * real(left);
+        rest <= most.as_secs_f64() && now.since(at).as_secs_f64() < rest + least.as_secs_f64()
+    }
+}
+
 /// Step times from 2 ms to 512 s.
 pub type Durations = Buckets<-9, 19>;
 
@@ -56,7 +75,8 @@ const CHANGES: u32 = 3;
 /// A micro-batch is larger than all before by at least the inverse of this share.
 const LARGER: u64 = 16;
 /// Limits of the time after a larger micro-batch for which the growth of the job can be that of its batches: twice the time from the
-/// larger one before, as of lengths that are sorted.
+/// larger one before, as of lengths that are sorted. Also the time after the first pass over the data for which growth can be
+/// that of the data, and the longest rest of the pass.
 const OF_BATCHES: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(180)];
 /// Most events that wait for the next sample.
 const WAITING: usize = 64;
@@ -101,6 +121,8 @@ pub struct Rank {
     pub samples: Option<u64>,
     /// The size of its largest micro-batch, and when that was last noticeably larger than all before.
     pub largest_batch: Option<LargestBatch>,
+    /// Absent where it has not said how long it is.
+    pub first_pass: Option<FirstPass>,
     /// Steps skipped because gradients overflowed.
     pub skipped: Option<u64>,
     /// Steps whose loss or gradients were NaN or infinite.
@@ -221,6 +243,10 @@ impl Rank {
         }
         if let Some(size) = step.largest_batch {
             self.largest_batch.get_or_insert(LargestBatch { size, at: now, grew: None }).observe(size, now);
+        }
+        if let Some(left) = step.first_pass_left {
+            let latest = (now, left);
+            self.first_pass.get_or_insert(FirstPass { begun: latest, latest }).latest = latest;
         }
         if let Some(seconds) = step.seconds {
             self.durations.observe(seconds);
@@ -577,6 +603,19 @@ mod tests {
         let zero = &found.devices[&0];
         assert_eq!((zero.allocated, zero.retries, zero.ooms), (Some(5), Some(3), Some(1)));
         assert_eq!((found.devices.len(), found.pinned), (2, Some(7)));
+    }
+
+    #[test]
+    fn growth_is_that_of_the_data_until_the_first_pass_over_it_has_ended() {
+        let at = Timestamp::from_secs;
+        let pass = |begun, latest| FirstPass { begun, latest };
+        let ending = pass((at(100), 300), (at(150), 100));
+        assert!(ending.explains_growth(at(204)), "25 s are left, and the growth ends after that");
+        assert!(!ending.explains_growth(at(205)));
+        let long = pass((at(100), 250_000), (at(150), 249_800));
+        assert!(!long.explains_growth(at(150)), "it lasts for hours");
+        let unknown = pass((at(100), 300), (at(100), 300));
+        assert!(unknown.explains_growth(at(129)) && !unknown.explains_growth(at(130)));
     }
 
     #[test]
