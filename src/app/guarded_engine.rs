@@ -74,7 +74,7 @@ impl GuardedEngine {
         guard.configure(protection, &context.roots);
         let mut engine = Engine::new(EVERYTHING, config, context, events);
         engine.add_reporter(Arc::clone(guard.feed()) as _);
-        Ok(Self { engine, guard: Some((guard, records.follower())), stranger: None })
+        Ok(Self { engine, guard: Some((guard, records.follower(true))), stranger: None })
     }
 
     /// Makes one sample, which the guard receives.

@@ -206,6 +206,11 @@ impl KeptFile {
         Self { path, file: None }
     }
 
+    /// Absent before the first read.
+    pub const fn file(&self) -> Option<&File> {
+        self.file.as_ref()
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -29,7 +29,7 @@ fn question(from: SocketAddr, to: SocketAddr) -> [u8; QUESTION] {
     let (source, target) = (from.ip().to_canonical(), to.ip().to_canonical());
     let family = if source.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let mut message = Vec::with_capacity(QUESTION);
-    message.extend((QUESTION as u32).to_ne_bytes());
+    message.extend(u32::try_from(QUESTION).unwrap_or_default().to_ne_bytes());
     message.extend([BY_FAMILY, REQUEST].map(u16::to_ne_bytes).concat());
     message.extend([0; 8]);
     message.extend([u8::try_from(family.as_raw()).unwrap_or_default(), TCP, 0, 0]);

@@ -17,7 +17,7 @@ use super::ids::{ProcessKey, WorkloadKey};
 pub use super::kernel_log::{KernelLog, KernelReport, OomScope, OomVictim, RESIDENT_KINDS};
 use super::label::Label;
 use super::node_set::NodeSet;
-use super::room::SwapRoom;
+use super::room::GroupSwap;
 use super::shortage::Shortage;
 use super::subordinate::SubordinateIds;
 use super::time::Timestamp;
@@ -42,7 +42,7 @@ pub struct Facts {
     /// Memory of the host that no workload holds, by the `memory` source.
     pub held_memory: HeldMemory,
     /// The swap of the host that processes in cgroups can use, by the `memory` source; none where that is not known.
-    pub group_swap: SwapRoom,
+    pub group_swap: GroupSwap,
     /// The NUMA nodes with memory of the host, by the `numa` source; empty where they are not known.
     pub memory_nodes: NodeSet,
     /// Whether the GPUs have not been enumerated yet, by the `gpu` source.

@@ -24,6 +24,14 @@ pub struct SwapRoom {
     pub limit: Bytes,
 }
 
+/// The swap of the host that processes in cgroups can use, by the version of the memory controller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupSwap {
+    /// That of groups whose own `memory.swappiness` is not 0.
+    pub v1: SwapRoom,
+    pub v2: SwapRoom,
+}
+
 impl Room {
     /// The room below a limit that has no swap.
     pub const fn new(memory: Bytes, limit: Bytes) -> Self {

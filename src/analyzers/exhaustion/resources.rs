@@ -171,6 +171,7 @@ impl Group {
 /// is healthy.
 fn groups(view: &View<'_>, loads: &Loads) -> BTreeMap<Label, Group> {
     use cgroup::metrics::{ANON, EVENTS, KERNEL, LIMIT, SHMEM, SLAB, SWAP_HEADROOM, SWAP_USAGE, WORKING_SET};
+    let held = view.by_label(&cgroup::metrics::HELD, 0);
     let limits = view.by_label(&LIMIT, 0);
     if limits.is_empty() {
         return BTreeMap::new();
@@ -186,7 +187,8 @@ fn groups(view: &View<'_>, loads: &Loads) -> BTreeMap<Label, Group> {
         // kernel memory is added.
         let kernel =
             kernel.get(path).zip(slab.get(path)).map_or(0.0, |(kernel, slab)| (kernel - slab).max(0.0));
-        let used = unreclaimable.map(|bytes| bytes + kernel).or_else(|| working.get(path).copied())?;
+        let counted = unreclaimable.map(|bytes| bytes + kernel).or_else(|| working.get(path).copied());
+        let used = held.get(path).copied().or(counted)?;
         let life = KILL * kills(path) + loads.life_of_group(path);
         let sample = Sample { used, unreclaimable, allocated: None, peak: None };
         let swap = swap_used.get(path).copied().zip(swap_left.get(path).copied());

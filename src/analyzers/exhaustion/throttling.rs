@@ -59,8 +59,8 @@ impl Throttling {
         if highs.is_empty() {
             return Vec::new();
         }
-        let [anon, shmem, kernel, slab] =
-            [&m::ANON, &m::SHMEM, &m::KERNEL, &m::SLAB].map(|metric| view.by_label(metric, 0));
+        let [held, anon, shmem, kernel, slab] =
+            [&m::HELD, &m::ANON, &m::SHMEM, &m::KERNEL, &m::SLAB].map(|metric| view.by_label(metric, 0));
         let (swap, swap_limits) = (view.by_label(&m::SWAP_USAGE, 0), view.by_label(&m::SWAP_LIMIT, 0));
         let limits = view.by_label(&m::LIMIT, 0);
         let free_swap = view.value(&memory::metrics::SWAP_FREE, &[]).unwrap_or(0.0);
@@ -70,7 +70,8 @@ impl Throttling {
             }
             let of_kernel =
                 kernel.get(path).zip(slab.get(path)).map_or(0.0, |(kernel, slab)| (kernel - slab).max(0.0));
-            let used = anon.get(path)? + shmem.get(path)? + of_kernel;
+            let counted = anon.get(path).zip(shmem.get(path)).map(|(anon, shmem)| anon + shmem + of_kernel);
+            let used = held.get(path).copied().or(counted)?;
             let above = swap_limits.iter().filter(|(top, _)| within(path.as_str(), top.as_str()));
             let may_swap = above.map(|(top, limit)| (limit - swap.get(top).unwrap_or(&0.0)).max(0.0));
             let limit = high + may_swap.fold(free_swap, f64::min);

@@ -137,6 +137,13 @@ pub fn room(limit: Bytes, usage: Bytes, reclaimable: Bytes, swap: SwapRoom) -> R
     Room::new(memory, limit).with_swap(swap)
 }
 
+/// The same where memory and swap together have a limit too (v1): what the host has swapped out counts towards it.
+pub fn within_both(room: Room, [limit, usage]: [Bytes; 2], reclaimable: Bytes) -> Room {
+    let left = limit.saturating_sub(usage.saturating_sub(reclaimable));
+    let memory = room.memory.min(left);
+    Room { memory, swap: room.swap.min(left.saturating_sub(memory)), ..room }
+}
+
 fn limit(bytes: u64) -> Bound {
     if bytes >= UNLIMITED { Bound::Unbounded } else { Bound::At(Bytes::new(bytes)) }
 }
@@ -197,5 +204,16 @@ mod tests {
         };
         assert_eq!(below(200, 130), swap(50, 100), "50 MiB are swapped out");
         assert_eq!(below(100, 80), swap(0, 0));
+        // The host has swapped out 40 MiB of a group that may have no more than 100 MiB.
+        let both = |limit, usage| {
+            within_both(room(mib(100), mib(55), mib(5), swap(0, 0)), [mib(limit), mib(usage)], mib(5))
+        };
+        assert_eq!([both(100, 95).left(), both(100, 60).left()], [mib(10), mib(45)]);
+        let swapping = room(mib(100), mib(55), mib(5), swap(30, 40));
+        assert_eq!(
+            within_both(swapping, [mib(140), mib(95)], mib(5)).left(),
+            mib(50),
+            "45 MiB beside 5 MiB of page cache"
+        );
     }
 }

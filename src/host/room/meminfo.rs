@@ -1,6 +1,6 @@
 //! `/proc/meminfo` (Documentation/filesystems/proc.rst), in KiB, and the room that is left of the host's memory.
 
-use crate::model::room::{Room, SwapRoom};
+use crate::model::room::{GroupSwap, Room, SwapRoom};
 use crate::model::units::Bytes;
 
 /// More swap than any host has: lxcfs writes 2^63 bytes where a container has no limit (lxc/lxcfs#170).
@@ -90,6 +90,11 @@ impl Meminfo {
         self.hugetlb.or_else(|| self.huge(self.huge_total)).unwrap_or_default()
     }
 
+    /// Leaves out what lxcfs passes through of the host in the `meminfo` of a container: the pools of huge pages.
+    pub const fn leave_out_pools(&mut self) {
+        (self.hugetlb, self.huge_total) = (None, None);
+    }
+
     /// Free swap space and its size; absent where the amounts are impossible, as those of some containers are (lxc/lxcfs#115).
     pub fn swap(&self) -> Option<SwapRoom> {
         let (limit, left) = self.swap_total.zip(self.swap_free)?;
@@ -132,9 +137,18 @@ pub fn meminfo(text: &[u8]) -> Meminfo {
 pub const SWAPPINESS: &str = "sys/vm/swappiness";
 
 /// The swap that processes in cgroups can use, of that of the host. With `vm.swappiness` 0, the kernel swaps nothing out to keep a
-/// cgroup below its limit (`get_scan_count` in mm/vmscan.c).
-pub fn swap_of_groups(host: SwapRoom, swappiness: &[u8]) -> SwapRoom {
-    if super::group::never_swaps(swappiness) { SwapRoom::default() } else { host }
+/// cgroup below its limit (`get_scan_count` in mm/vmscan.c); on v1 the swappiness of the group counts whose pages they are.
+pub fn swap_of_groups(host: SwapRoom, swappiness: &[u8]) -> GroupSwap {
+    let v2 = if super::group::never_swaps(swappiness) { SwapRoom::default() } else { host };
+    GroupSwap { v1: host, v2 }
+}
+
+/// Whether this `meminfo` is one that a FUSE file system makes for a container, as lxcfs does: it tells the container's memory, while the
+/// ARC and the pools of huge pages are those of the host.
+pub fn is_of_container(meminfo: impl std::os::fd::AsFd) -> bool {
+    /// `FUSE_SUPER_MAGIC` (linux/magic.h).
+    const FUSE: u64 = 0x6573_5546;
+    rustix::fs::fstatfs(meminfo).is_ok_and(|found| u64::try_from(found.f_type) == Ok(FUSE))
 }
 
 /// The file of [`arc`], below the process file system.

@@ -13,7 +13,7 @@ use crate::host::room::group::{self, Bound};
 use crate::host::room::meminfo;
 use crate::model::limited_groups::LimitedGroups;
 use crate::model::node_set::NodeSet;
-use crate::model::room::{Room, SwapRoom};
+use crate::model::room::{GroupSwap, Room, SwapRoom};
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Unit as _};
 
@@ -27,6 +27,7 @@ pub struct HostMeter {
     gpu_nodes: Vec<OwnedFd>,
     /// Absent on a host without ZFS.
     arcstats: Option<OwnedFd>,
+    is_of_container: bool,
     swappiness: Option<OwnedFd>,
 }
 
@@ -34,10 +35,13 @@ impl HostMeter {
     /// Opens `meminfo` below `proc`, and that of the nodes.
     pub fn open(proc: &Path, gpu_nodes: &[GpuNode]) -> io::Result<Self> {
         let gpu_nodes = gpu_nodes.iter().map(|node| open(&node.meminfo)).collect::<io::Result<_>>()?;
+        let file = open(&proc.join("meminfo"))?;
+        let is_of_container = meminfo::is_of_container(&file);
         Ok(Self {
-            meminfo: open(&proc.join("meminfo"))?,
+            meminfo: file,
             gpu_nodes,
-            arcstats: open_some(&proc.join(meminfo::ARCSTATS))?,
+            arcstats: open_some(&proc.join(meminfo::ARCSTATS))?.filter(|_| !is_of_container),
+            is_of_container,
             swappiness: open_some(&proc.join(meminfo::SWAPPINESS))?,
         })
     }
@@ -49,6 +53,9 @@ impl HostMeter {
     pub fn read(&self) -> io::Result<Room> {
         let mut buffer = [0; BUFFER];
         let mut found = meminfo::meminfo(text(&self.meminfo, &mut buffer)?);
+        if self.is_of_container {
+            found.leave_out_pools();
+        }
         for node in &self.gpu_nodes {
             let node = meminfo::meminfo(text(node, &mut buffer)?).of_node();
             if node.total.is_none() || node.available.is_none() {
@@ -64,7 +71,7 @@ impl HostMeter {
     }
 
     /// The swap that processes in cgroups can use, of the room of the host.
-    pub fn swap_of_groups(&self, host: Room) -> SwapRoom {
+    pub fn swap_of_groups(&self, host: Room) -> GroupSwap {
         let mut buffer = [0; BUFFER];
         let swappiness = self.swappiness.as_ref().and_then(|file| text(file, &mut buffer).ok());
         meminfo::swap_of_groups(host.swap(), swappiness.unwrap_or_default())
@@ -134,6 +141,8 @@ struct Level {
     swap: Option<[OwnedFd; 2]>,
     /// `memory.swappiness` (v1).
     swappiness: Option<OwnedFd>,
+    /// The least limit above that is not visible (v1), as last read.
+    hidden: Option<Bytes>,
     whole: Option<Whole>,
 }
 
@@ -195,8 +204,16 @@ impl Level {
             stat: open_some(&folder.join("memory.stat"))?,
             swap: swap.map(|(limit, usage)| [limit, usage]),
             swappiness,
+            hidden: None,
             whole: None,
         })
+    }
+
+    /// Learns the least limit of the groups above it, which are not visible in a container (v1).
+    fn look_above(&mut self) {
+        let mut buffer = [0; BUFFER];
+        let stat = self.stat.as_ref().and_then(|file| text(file, &mut buffer).ok());
+        self.hidden = stat.and_then(|text| group::stat(text, Version::V1).hierarchical_limit.bytes());
     }
 
     /// What the kernel takes back before it ends or throttles a process.
@@ -212,7 +229,9 @@ impl Level {
         }
         let mut buffer = [0; BUFFER];
         let stat = text(self.stat.as_ref().ok_or_else(invalid)?, &mut buffer)?;
-        let reclaimable = group::stat(stat, version).reclaimable().ok_or_else(invalid)?;
+        let stat = group::stat(stat, version);
+        let reclaimable = stat.reclaimable().ok_or_else(invalid)?;
+        self.hidden = self.hidden.and(stat.hierarchical_limit.bytes());
         self.whole = Some(Whole { at: now, limit, usage, reclaimable });
         Ok(reclaimable)
     }
@@ -228,12 +247,6 @@ impl Level {
         if above == SwapRoom::default() {
             return Ok(above);
         }
-        let mut buffer = [0; BUFFER];
-        if let Some(swappiness) = &self.swappiness
-            && group::never_swaps(text(swappiness, &mut buffer)?)
-        {
-            return Ok(SwapRoom::default());
-        }
         let Some([swap_limit, swap_usage]) = self.swap.as_ref().filter(|_| above.left > Bytes::ZERO) else {
             return Ok(above);
         };
@@ -245,6 +258,17 @@ impl Level {
                 group::swap_below_both(above, [swap_limit, swap_usage], [limit, usage])
             }
             (Version::V1, None) => above,
+        })
+    }
+
+    /// The room within its limit of memory and swap together (v1).
+    fn within_both(&self, room: Room, reclaimable: Bytes, version: Version) -> io::Result<Room> {
+        let Some([limit, usage]) = self.swap.as_ref().filter(|_| version == Version::V1) else {
+            return Ok(room);
+        };
+        Ok(match read_limit(limit)? {
+            Some(limit) => group::within_both(room, [limit, read_bytes(usage)?], reclaimable),
+            None => room,
         })
     }
 }
@@ -268,14 +292,20 @@ impl GroupMeter {
                 level => levels.extend(level),
             }
         }
+        if hierarchy.version == Version::V1 {
+            levels.first_mut().into_iter().for_each(Level::look_above);
+        }
         Ok(Self { version: hierarchy.version, own, levels })
     }
 
-    /// Anonymous memory of the cgroup itself, in bytes; absent where that is not known, or its folder has no such counter.
-    pub fn anonymous(&self) -> Option<Bytes> {
+    /// Anonymous memory of the cgroup itself, and its shared memory beyond `files`, none where these are absent, in bytes; absent where
+    /// that is not known, or its folder has no such counter.
+    pub fn private(&self, files: Option<Bytes>) -> Option<Bytes> {
         let mut buffer = [0; BUFFER];
         let own = self.levels.last().filter(|level| level.group == self.own)?;
-        group::stat(text(own.stat.as_ref()?, &mut buffer).ok()?, self.version).anon
+        let stat = group::stat(text(own.stat.as_ref()?, &mut buffer).ok()?, self.version);
+        let shared = stat.shmem.zip(files).map_or(Bytes::ZERO, |(shmem, files)| shmem.saturating_sub(files));
+        Some(stat.anon?.saturating_add(shared))
     }
 
     /// Reads what is left. `swap` is what cgroups can use of the swap of the host, which has `host` bytes of memory. What can be
@@ -283,12 +313,13 @@ impl GroupMeter {
     ///
     /// # Errors
     /// I/O errors, also once the cgroup is removed, or `InvalidData`, also where what the kernel can reclaim is not known.
-    pub fn read(&mut self, now: Timestamp, host: Bytes, swap: SwapRoom) -> io::Result<GroupRooms> {
+    pub fn read(&mut self, now: Timestamp, host: Bytes, swap: GroupSwap) -> io::Result<GroupRooms> {
         let (mut least, mut groups): (Option<Room>, _) = (None, LimitedGroups::default());
-        let (mut least_high, mut swap): (Option<Room>, _) = (None, swap);
+        let (mut least_high, mut swap): (Option<Room>, _) = (None, self.swap_of_own(swap)?);
         for level in &mut self.levels {
             // v1 represents no limit by a number larger than any memory.
-            let limit = read_limit(&level.limit)?.filter(|limit| *limit < host);
+            let limit =
+                read_limit(&level.limit)?.into_iter().chain(level.hidden).min().filter(|limit| *limit < host);
             let high = level.high.as_ref().map(read_limit).transpose()?.flatten();
             let high = high.filter(|high| (Bytes::new(1)..limit.unwrap_or(host)).contains(high));
             let usage = match limit.or(high) {
@@ -300,6 +331,7 @@ impl GroupMeter {
             let reclaimable = level.reclaimable(now, usage, lowest, self.version)?;
             let below = |limit| group::room(limit, usage, reclaimable, swap);
             if let Some(room) = limit.map(below) {
+                let room = level.within_both(room, reclaimable, self.version)?;
                 groups.add(level.group);
                 if least.is_none_or(|least| room.left() <= least.left()) {
                     least = Some(room);
@@ -309,6 +341,16 @@ impl GroupMeter {
             least_high = least_high.into_iter().chain(high.map(below)).min_by_key(|room| room.left());
         }
         Ok(GroupRooms { max: least.map(|least| (least, groups)), high: least_high })
+    }
+
+    /// The swap that its processes can use without any limit of swap: on v1 none where its own swappiness is 0.
+    fn swap_of_own(&self, host: GroupSwap) -> io::Result<SwapRoom> {
+        let mut buffer = [0; BUFFER];
+        Ok(match self.levels.last().and_then(|own| own.swappiness.as_ref()) {
+            Some(swappiness) if group::never_swaps(text(swappiness, &mut buffer)?) => SwapRoom::default(),
+            _ if self.version == Version::V1 => host.v1,
+            _ => host.v2,
+        })
     }
 
     /// The largest share of a limit by which the usage below it differs from that of the last reading of everything; absent where one
@@ -380,6 +422,7 @@ mod tests {
 
     /// The rooms of a new meter for the group.
     fn rooms(hierarchy: &Hierarchy, path: &str, host: Bytes, swap: SwapRoom) -> GroupRooms {
+        let swap = GroupSwap { v1: swap, v2: swap };
         GroupMeter::open(hierarchy, path).unwrap().read(Timestamp::from_secs(0), host, swap).unwrap()
     }
 
@@ -403,6 +446,52 @@ mod tests {
             write(folder.path(), "meminfo", broken);
             assert!(meter.read().is_err(), "{broken:?}");
         }
+    }
+
+    #[test]
+    fn a_limit_that_a_container_does_not_see_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let hierarchy = Hierarchy { version: Version::V1, root: folder.path().to_path_buf() };
+        let group = |path: &str, usage: u64| {
+            let stat = format!(
+                "total_inactive_file 0\ntotal_active_file 0\nhierarchical_memory_limit {}\n",
+                100 * MIB
+            );
+            write(folder.path(), &format!("{path}memory.limit_in_bytes"), "9223372036854771712\n");
+            write(folder.path(), &format!("{path}memory.usage_in_bytes"), &format!("{}\n", usage * MIB));
+            write(folder.path(), &format!("{path}memory.stat"), &stat);
+        };
+        group("", 90);
+        group("job/", 40);
+        let host = Bytes::new(8 << 30);
+        assert_eq!(memory_left(&hierarchy, "/job", host), Some(left(10 * MIB, 100 * MIB)));
+        // What its processes share in memory beyond all files ends with them.
+        write(folder.path(), "job/memory.stat", "total_rss 3\ntotal_shmem 9\n");
+        let meter = GroupMeter::open(&hierarchy, "/job").unwrap();
+        let private =
+            [None, Some(2), Some(20)].map(|files| meter.private(files.map(Bytes::new)).unwrap().get());
+        assert_eq!(private, [3, 10, 3]);
+    }
+
+    #[test]
+    fn on_v1_swap_counts_by_the_own_swappiness() {
+        let folder = tempfile::tempdir().unwrap();
+        let hierarchy = Hierarchy { version: Version::V1, root: folder.path().to_path_buf() };
+        let host = SwapRoom { left: Bytes::new(30 * MIB), limit: Bytes::new(40 * MIB) };
+        let swap = |swappiness: [u32; 2], vm: SwapRoom| {
+            for (path, own) in ["", "job/"].into_iter().zip(swappiness) {
+                write(folder.path(), &format!("{path}memory.limit_in_bytes"), &format!("{}\n", 100 * MIB));
+                write(folder.path(), &format!("{path}memory.usage_in_bytes"), &format!("{}\n", 90 * MIB));
+                write(folder.path(), &format!("{path}memory.stat"), "total_inactive_file 0\n");
+                write(folder.path(), &format!("{path}memory.swappiness"), &format!("{own}\n"));
+            }
+            let mut meter = GroupMeter::open(&hierarchy, "/job").unwrap();
+            let rooms =
+                meter.read(Timestamp::from_secs(0), Bytes::new(8 << 30), GroupSwap { v1: host, v2: vm });
+            rooms.unwrap().max.unwrap().0.swap.get() / MIB
+        };
+        let none = SwapRoom::default();
+        assert_eq!([swap([0, 60], none), swap([60, 0], host), swap([60, 60], none)], [30, 0, 30]);
     }
 
     #[test]
@@ -438,7 +527,7 @@ mod tests {
         );
         write(folder.path(), "a/memory.max", "nonsense\n");
         let mut meter = GroupMeter::open(&hierarchy, "/a/b").unwrap();
-        assert!(meter.read(Timestamp::from_secs(0), host, SwapRoom::default()).is_err());
+        assert!(meter.read(Timestamp::from_secs(0), host, GroupSwap::default()).is_err());
         assert!(GroupMeter::open(&hierarchy, "/none").is_err());
     }
 
@@ -549,7 +638,7 @@ mod tests {
         let mut meter = GroupMeter::open(&hierarchy, "/j").unwrap();
         let left = |meter: &mut GroupMeter, milliseconds: u64| {
             let now = Timestamp::from_secs(9).plus(Duration::from_millis(milliseconds));
-            let rooms = meter.read(now, Bytes::new(8 << 30), SwapRoom::default()).unwrap();
+            let rooms = meter.read(now, Bytes::new(8 << 30), GroupSwap::default()).unwrap();
             rooms.max.unwrap().0.left().get() / MIB
         };
         assert_eq!(left(&mut meter, 0), 440);

@@ -13,7 +13,7 @@ use crate::host::{clock, numa};
 use crate::model::facts::Facts;
 use crate::model::frame::Frame;
 use crate::model::frame::SourceReport;
-use crate::model::room::Room;
+use crate::model::room::{GroupSwap, Room};
 use crate::model::source::Status;
 use crate::protection::enforce::executor::{self, ArmError, BackgroundExecutors, Machine};
 use crate::protection::enforce::hooks;
@@ -190,7 +190,7 @@ fn observe(host: Option<Room>, facts: &mut JobInput) -> Observed {
     observed.readings[Resource::Host.place()] = host.map(reading);
     if let (Some(host), Some(Some(meter))) = (host, &mut facts.meter)
         && let Ok(GroupRooms { max: Some((left, groups)), .. }) =
-            meter.read(clock::now(), host.limit, host.swap())
+            meter.read(clock::now(), host.limit, GroupSwap { v1: host.swap(), v2: host.swap() })
     {
         observed.readings[Resource::Cgroup.place()] = Some(reading(left));
         observed.groups = groups;

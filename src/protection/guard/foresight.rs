@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::input::SampledReading;
+use super::input::{SampledGives, SampledReading};
 use crate::model::facts::{Allocator, Facts};
 use crate::model::fit::{Medium, Phase};
 use crate::model::ids::within;
@@ -14,6 +14,7 @@ use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::outlook::{self, Outlook, Tte};
 use crate::model::room::Room;
 use crate::model::units::Bytes;
+use crate::protection::plan::victim::Roster;
 use crate::protection::policy::{ByResource, Reading, Resource};
 
 /// Age of a rank's last message after which it may have died or hang; its client reports every second.
@@ -134,9 +135,8 @@ impl Traits<'_> {
         (falls.iter().any(Option::is_some) || !self.mixed).then_some(falls)
     }
 
-    /// The memory that the end of victims with this resident memory gives back: at most what its workloads hold of anonymous and
-    /// shared memory.
-    pub(super) fn gives(&self, outlook: &Outlook, resident: Bytes) -> Bytes {
+    /// What the end of the victims of this roster gives back.
+    pub(super) fn gives(&self, outlook: &Outlook, facts: &Facts, roster: &Roster) -> SampledGives {
         let held = |key: &&WorkloadKey| {
             let mut all = outlook.forecasts()?;
             let own =
@@ -145,7 +145,24 @@ impl Traits<'_> {
         };
         let held: Option<f64> = self.workloads.iter().map(held).sum();
         let held = held.filter(|_| !self.mixed && !self.workloads.is_empty()).map(Bytes::of);
-        held.map_or(resident, |held| held.min(resident))
+        let on_gpus = facts.gpu_processes.iter().filter(|process| {
+            facts.gpus_of_host_memory.contains(&process.uuid)
+                && roster.largest.iter().any(|victim| victim.pid == process.pid)
+        });
+        let of_gpus = on_gpus.filter_map(|process| process.memory).sum();
+        let resident = roster.resident.saturating_sub(of_gpus);
+        let files = facts.tmpfs.as_ref().and_then(|table| {
+            let seen = self.workloads.iter().map(|key| table.of_workload.get(*key));
+            let seen: Option<Vec<_>> = seen.collect();
+            let places: BTreeSet<usize> =
+                seen?.into_iter().flat_map(|places| places.iter().copied()).collect();
+            Some(places.into_iter().filter_map(|place| Some(table.file_systems.get(place)?.used)).sum())
+        });
+        SampledGives {
+            resident: held.map_or(resident, |held| held.min(resident)),
+            files: files.filter(|_| !self.mixed && !self.workloads.is_empty()),
+            of_gpus,
+        }
     }
 
     /// Growth of the memory of its workloads in bytes per second; absent where it is not known of all of them.
@@ -213,7 +230,7 @@ impl Traits<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::facts::{GpuMemory, Membership};
+    use crate::model::facts::{GpuMemory, GpuProcess, Membership};
     use crate::model::fit::{Peak, Prediction, RankPredictions};
     use crate::model::label::Label;
     use crate::model::outlook::{Conclusion, Growth, LeakState, Resource};
@@ -272,6 +289,30 @@ mod tests {
         for forged in [(70, 70, Some(0), 1), (70, 70, None, 1), (70, 70, Some(0), 60)] {
             assert_eq!(left_of(&[alice, forged], 1), alone);
         }
+    }
+
+    #[test]
+    fn memory_of_the_host_that_is_held_through_a_gpu_is_given_back() {
+        let job = workload("job");
+        let held = |uuid: &str| GpuProcess {
+            pid: 7,
+            gpu: "0".into(),
+            uuid: uuid.into(),
+            memory: Some(Bytes::new(100)),
+        };
+        let facts = |of_host: &[&str]| Facts {
+            gpu_processes: vec![held("GPU-a"), held("GPU-b")],
+            gpus_of_host_memory: of_host.iter().map(|uuid| Label::from(*uuid)).collect(),
+            ..Facts::default()
+        };
+        let traits = Traits { workloads: [&job].into_iter().collect(), ..Traits::default() };
+        let roster = Roster { largest: [process(7)].into(), resident: Bytes::new(104), ..Roster::default() };
+        let gives = |of_host: &[&str]| {
+            let given = traits.gives(&Outlook::default(), &facts(of_host), &roster);
+            (given.resident.get(), given.of_gpus.get(), given.files)
+        };
+        assert_eq!(gives(&["GPU-a"]), (4, 100, None), "files in memory are not known");
+        assert_eq!(gives(&[]), (104, 0, None), "the memory of a GPU is not that of the host");
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl Unhelped {
                     target_name = target,
                     workload = name.workload.as_str(),
                     held_by = holders(outlook, facts),
-                    "A level is crossed, and ending the job would not give back what is lacking: nothing is done."
+                    "A level is crossed, and ending the job would not give back what is lacking: it is not ended."
                 );
             }
         }

@@ -89,6 +89,17 @@ pub struct JobInput {
     pub sampled: SamplerReadings,
 }
 
+/// What the end of a job's victims gives back to the host and to the limits above them, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SampledGives {
+    /// Their resident memory, at most what their workloads hold of anonymous and shared memory.
+    pub resident: Bytes,
+    /// The most that files take in the tmpfs that its processes see, which stay; absent where that is not known.
+    pub files: Option<Bytes>,
+    /// What they hold of the host's memory through GPUs without memory of their own.
+    pub of_gpus: Bytes,
+}
+
 /// What the sampler knows of a job.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SamplerReadings {
@@ -104,8 +115,8 @@ pub struct SamplerReadings {
     pub falls: Option<ByResource<Option<f64>>>,
     /// The memory that saving a checkpoint takes, as the job predicts.
     pub save: ByResource<Option<Bytes>>,
-    /// The memory that the end of its victims gives back, in bytes; absent where it has no process.
-    pub gives: Option<Bytes>,
+    /// What the end of its victims gives back; absent where it has no process.
+    pub gives: Option<SampledGives>,
     /// Growth of its own memory in bytes per second; absent where that is unknown.
     pub growth: Option<f64>,
     /// Whether a leak is confirmed; absent where no analyzer observes the job.

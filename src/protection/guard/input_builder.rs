@@ -414,7 +414,7 @@ impl InputBuilder {
                 forecast: traits.forecast(outlook),
                 falls: traits.falls(outlook),
                 save: traits.save(facts),
-                gives: (count > 0).then(|| traits.gives(outlook, roster.resident)),
+                gives: (count > 0).then(|| traits.gives(outlook, facts, &roster)),
                 growth: traits.growth(outlook),
                 leak: traits.leak(outlook),
                 alert: alerts.firing(target, &job.names),

@@ -16,7 +16,7 @@ pub(super) use self::readings::{HostLimits, oldest, reading_with_rates};
 pub(super) use self::steps::{AWAIT_CHECKPOINT, AWAIT_END, PendingStep};
 use self::steps::{Freeze, PendingSteps};
 use self::verification::Verification;
-use super::input::{JobInput, JobNames, SampledReading, SamplerReadings};
+use super::input::{JobInput, JobNames, SampledGives, SampledReading, SamplerReadings};
 use super::journal::JobTransition;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::ids::ProcessKey;
@@ -251,13 +251,17 @@ impl JobState {
         })
     }
 
-    /// What the end of the job's victims gives back: what the sampler knows, and at most the anonymous memory that the kernel counts in
-    /// the cgroup of all its processes, and the memory of these with shared pages once. The sum of resident memory counts pages that
-    /// processes share for each.
+    /// What the end of the job's victims gives back. Where they are all processes of a cgroup: what the kernel counts in it now of
+    /// anonymous memory, and of shared memory beyond all files that they see in memory. Otherwise what the sampler knows, at most that,
+    /// and at most the memory of the processes with shared pages once: the sum of resident memory counts these for each.
     pub(super) fn gives(&self) -> Option<Bytes> {
-        let sampled = self.sampled.gives?;
-        let bounds = self.cgroup.anonymous().into_iter().chain(self.cgroup.own_used());
-        Some(bounds.fold(sampled, Bytes::min))
+        let SampledGives { resident, files, of_gpus } = self.sampled.gives?;
+        let counted = self.cgroup.private(files);
+        let on_host = match counted.filter(|_| self.roster.group.is_some()) {
+            Some(counted) => counted,
+            None => counted.into_iter().chain(self.cgroup.own_used()).fold(resident, Bytes::min),
+        };
+        Some(on_host.saturating_add(of_gpus))
     }
 
     /// Whether the end of victims is to be awaited and no step awaits it: the last attempt failed a second ago or more.

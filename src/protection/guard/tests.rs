@@ -16,7 +16,7 @@ use std::time::Duration;
 use expect_test::{Expect, expect};
 
 use super::guard_loop::{CONFIRMED_AFTER, Executors, GuardLoop};
-use super::input::{GuardInput, JobInput, SLOTS, SamplerReadings};
+use super::input::{GuardInput, JobInput, SLOTS, SampledGives, SamplerReadings};
 use super::job_state::JobState;
 use super::journal::{CompletedStep, JobTransition, Journal};
 use super::mailbox::Mailbox;
@@ -284,7 +284,7 @@ impl World {
             processes: None,
             sampled: SamplerReadings {
                 members: Some(Members { count, catching: None }),
-                gives: Some(Bytes::new(8 << 30)),
+                gives: Some(SampledGives { resident: Bytes::new(8 << 30), ..SampledGives::default() }),
                 ..SamplerReadings::default()
             },
         });

@@ -22,6 +22,11 @@ pub struct JobPids(HashMap<u32, (Timestamp, Owner)>);
 pub type SharedJobPids = Arc<Mutex<JobPids>>;
 
 impl JobPids {
+    /// Whether a process of a job has this pid, or had it a moment ago.
+    pub(super) fn contains(&self, pid: u32) -> bool {
+        self.0.contains_key(&pid)
+    }
+
     /// Takes the processes of each job in this tick.
     pub fn record<'k>(
         &mut self,

@@ -341,15 +341,15 @@ impl Records {
         }
     }
 
-    /// What reads OOM kills and the host's memory from frames.
-    pub fn follower(self: &Arc<Self>) -> Follower {
+    /// What reads OOM kills and the host's memory from frames; `of_jobs`: kills of protected jobs only.
+    pub fn follower(self: &Arc<Self>, of_jobs: bool) -> Follower {
         let (oom_kills, killed) = (OomKills::new(&self.passwd), KilledJobs::default());
-        Follower { records: Arc::clone(self), oom_kills, killed }
+        Follower { records: Arc::clone(self), oom_kills, killed, of_jobs }
     }
 
     /// Follows every frame, until there are no more.
     pub async fn follow(self: Arc<Self>, mut frames: Frames) {
-        let mut follower = self.follower();
+        let mut follower = self.follower(false);
         while frames.changed().await.is_ok() {
             let frame = frames.borrow_and_update().clone();
             frame.into_iter().for_each(|frame| follower.look(&frame));
@@ -363,6 +363,7 @@ pub struct Follower {
     records: Arc<Records>,
     oom_kills: OomKills,
     killed: KilledJobs,
+    of_jobs: bool,
 }
 
 impl Follower {
@@ -389,11 +390,12 @@ impl Follower {
             frames.push(Arc::clone(frame));
             frames.clone()
         };
-        for mut incident in self.oom_kills.look(frame) {
+        let jobs = lock(&records.job_pids);
+        for mut incident in self.oom_kills.look(frame, self.of_jobs.then_some(&*jobs)) {
             incident.circumstances = circumstances(&known, &oom_kills::about(&incident));
             records.recorder.record(incident);
         }
-        let killed = self.killed.record(frame, &lock(&records.job_pids));
+        let killed = self.killed.record(frame, &jobs);
         killed.into_iter().for_each(|incident| records.recorder.record(incident));
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use super::circumstances::About;
+use super::killed::JobPids;
 use crate::host::cgroup_path::{self, Place};
 use crate::host::subordinate::Subordinates;
 use crate::model::facts::{OomScope, OomVictim};
@@ -46,15 +47,18 @@ impl OomKills {
     }
 
     /// The incidents of what the OOM killer killed since the last frame: one for each cgroup of victims, and one of those that the log
-    /// does not name.
-    pub(super) fn look(&mut self, frame: &Frame) -> Vec<Incident> {
+    /// does not name. With `only`, those of processes of these jobs.
+    pub(super) fn look(&mut self, frame: &Frame, only: Option<&JobPids>) -> Vec<Incident> {
         let Some(counted) = family(frame, kmsg::metrics::OOM_KILLS.desc.name) else { return Vec::new() };
         let kills = bytes(counted.points.iter().map(|point| point.value).sum()).get();
         let Some(before) = self.kills.replace(kills).filter(|before| kills > *before) else {
             return Vec::new();
         };
         let mut of_groups: BTreeMap<_, Vec<&OomVictim>> = BTreeMap::new();
-        for victim in &frame.outlook.oom_victims {
+        let pid = |victim: &OomVictim| victim.process.map(|process| process.pid).or(victim.pid);
+        let is_meant =
+            |victim: &&OomVictim| only.is_none_or(|jobs| pid(victim).is_some_and(|pid| jobs.contains(pid)));
+        for victim in frame.outlook.oom_victims.iter().filter(is_meant) {
             of_groups.entry((&victim.cgroup, &victim.limit_cgroup)).or_default().push(victim);
         }
         let mut incidents: Vec<Incident> = of_groups
@@ -65,7 +69,7 @@ impl OomKills {
             })
             .collect();
         let unnamed = (kills - before).saturating_sub(frame.outlook.oom_victims.len() as u64);
-        if unnamed > 0 {
+        if unnamed > 0 && only.is_none() {
             incidents.push(incident(frame, unnamed, None, &self.subordinates));
         }
         incidents
@@ -206,7 +210,7 @@ mod tests {
         let mut look = |second, kills, victims: &[OomVictim]| {
             let mut frame = frame(second, kills);
             frame.outlook.oom_victims = victims.to_vec();
-            oom_kills.look(&frame)
+            oom_kills.look(&frame, None)
         };
         assert_eq!(look(1, None, &[]), []);
         assert_eq!(look(2, Some(3), &[]), [], "what was before us is not ours to tell");
@@ -223,6 +227,22 @@ mod tests {
         assert_eq!(a.victim.as_ref(), Some(&of[2]));
         assert_eq!(summary(unnamed), "The kernel killed a process: which memory was exhausted is not known.");
         assert_eq!(look(5, Some(7), &[]), []);
+    }
+
+    #[test]
+    fn kills_of_others_are_no_incidents_of_a_run() {
+        let mut oom_kills = OomKills::new(Path::new("/none"));
+        let mut jobs = JobPids::default();
+        let own = [crate::model::ids::ProcessKey { pid: 70, start: 1 }];
+        jobs.record(Timestamp::from_secs(2), std::iter::once((&Label::from("run"), None, &own[..])));
+        let mut look = |second, kills, victims: &[OomVictim]| {
+            let mut frame = frame(second, Some(kills));
+            frame.outlook.oom_victims = victims.to_vec();
+            let incidents = oom_kills.look(&frame, Some(&jobs));
+            incidents.iter().map(|incident| incident.victim.as_ref()?.pid).collect::<Vec<_>>()
+        };
+        assert_eq!(look(2, 0, &[]), []);
+        assert_eq!(look(3, 3, &[victim(70, "/jobs/a"), victim(80, "/jobs/b")]), [Some(70)]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::reading::Reading;
 use crate::host::room::group::{self, Bound};
-use crate::model::room::SwapRoom;
+use crate::model::room::{Room, SwapRoom};
 use crate::model::units::Bytes;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +10,8 @@ pub struct Bounds {
     pub limit: Bound,
     /// The smallest room below one of the limits, swap included.
     pub headroom: Bound,
+    /// The same without swap.
+    pub memory: Bound,
     /// The swap that its processes can use.
     pub swap: SwapRoom,
 }
@@ -17,13 +19,14 @@ pub struct Bounds {
 impl Bounds {
     /// Limits above the topmost visible cgroup, where this swap can be used.
     pub const fn none(swap: SwapRoom) -> Self {
-        Self { limit: Bound::Unbounded, headroom: Bound::Unbounded, swap }
+        Self { limit: Bound::Unbounded, headroom: Bound::Unbounded, memory: Bound::Unbounded, swap }
     }
 
     /// Limits of a parent that could not be read.
     pub const UNKNOWN: Self = Self {
         limit: Bound::Unknown,
         headroom: Bound::Unknown,
+        memory: Bound::Unknown,
         swap: SwapRoom { left: Bytes::ZERO, limit: Bytes::ZERO },
     };
 
@@ -34,21 +37,33 @@ impl Bounds {
     pub fn below(self, reading: &Reading) -> Self {
         let swap = reading.swap_below(self.swap);
         let used = reading.usage.zip(reading.stat.reclaimable());
-        let left = |limit: Bound| match (limit, used) {
-            (Bound::At(limit), Some((usage, reclaimable))) => {
-                Bound::At(group::room(limit, usage, reclaimable, swap).left())
-            }
-            (Bound::At(_), None) => Bound::Unknown,
-            (other, _) => other,
+        let room = |limit: Bytes| {
+            let (usage, reclaimable) = used?;
+            let room = group::room(limit, usage, reclaimable, swap);
+            let both = reading.both_limit.bytes().zip(reading.both_usage);
+            Some(both.map_or(room, |(limit, usage)| group::within_both(room, [limit, usage], reclaimable)))
         };
+        let left = |limit: Bound, part: fn(Room) -> Bytes| match limit {
+            Bound::At(limit) => room(limit).map_or(Bound::Unknown, |room| Bound::At(part(room))),
+            other => other,
+        };
+        let of_swap = [self.headroom, self.memory];
+        let parts: [fn(Room) -> Bytes; 2] = [Room::left, |room| room.memory];
         // v1 reports the smallest limit on the path, including ancestors outside a container. Their usage is at least that of the
         // cgroup, which gives an upper bound of the headroom.
         let hidden = reading.stat.hierarchical_limit;
-        Self {
-            limit: self.limit.tighter(reading.limit).tighter(hidden),
-            headroom: self.headroom.tighter(left(reading.limit)).tighter(left(hidden)),
-            swap,
-        }
+        let [headroom, memory] = [0, 1].map(|place| {
+            let part = parts[place];
+            of_swap[place].tighter(left(reading.limit, part)).tighter(left(hidden, part))
+        });
+        Self { limit: self.limit.tighter(reading.limit).tighter(hidden), headroom, memory, swap }
+    }
+
+    /// These limits for the processes of a group whose pages are never swapped out to stay below them (v1).
+    #[must_use]
+    pub const fn without_swap(self) -> Self {
+        let none = SwapRoom { left: Bytes::ZERO, limit: Bytes::ZERO };
+        Self { headroom: self.memory, swap: none, ..self }
     }
 }
 
@@ -116,7 +131,11 @@ mod tests {
             both_usage: Some(Bytes::new(used)),
             ..reading(at(100), 60, Some(0))
         };
-        assert_eq!(headroom(&of_v1(at(100), 90)), at(40), "v1 without swap beyond the limit of memory");
+        assert_eq!(
+            headroom(&of_v1(at(100), 90)),
+            at(10),
+            "30 bytes were swapped out for the host, and count"
+        );
         assert_eq!(headroom(&of_v1(at(150), 90)), at(60));
         assert_eq!(headroom(&of_v1(Bound::Unbounded, 90)), at(1040));
         let of_v2 = |limit: Option<u64>, used: u64| Reading {
@@ -128,6 +147,15 @@ mod tests {
             [of_v2(Some(0), 0), of_v2(Some(50), 20), of_v2(None, 20)].map(|own| headroom(&own)),
             [at(40), at(70), at(1040)]
         );
+    }
+
+    #[test]
+    fn swap_counts_by_the_swappiness_of_the_group_whose_pages_they_are() {
+        let host = Bounds::none(SwapRoom { left: Bytes::new(30), limit: Bytes::new(40) });
+        let parent = Reading { never_swaps: true, ..reading(at(100), 95, Some(0)) };
+        let below = host.below(&parent).below(&reading(Bound::Unbounded, 90, Some(0)));
+        assert_eq!((below.headroom, below.without_swap().headroom), (at(35), at(5)));
+        assert_eq!(below.without_swap().swap, SwapRoom::default());
     }
 
     #[test]

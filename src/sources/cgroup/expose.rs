@@ -26,9 +26,11 @@ impl Default for RepeatedLabels {
 pub fn put(out: &mut Batch, repeated: &RepeatedLabels, label: &Label, reading: &Reading, bounds: &Bounds) {
     let cgroup = std::slice::from_ref(label);
     let stat = &reading.stat;
+    let bounds = if reading.never_swaps { bounds.without_swap() } else { *bounds };
     for (metric, value) in [
         (&m::USAGE, reading.usage),
         (&m::WORKING_SET, reading.working_set()),
+        (&m::HELD, reading.held()),
         (&m::PEAK, reading.peak),
         (&m::ANON, stat.anon),
         (&m::FILE, stat.file),

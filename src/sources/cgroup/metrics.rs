@@ -20,6 +20,8 @@ crate::metrics! {
     /// Memory usage of the cgroup without inactive file pages, as kubelet computes it.
     pub WORKING_SET: Gauge<Bytes> = "memwarden_cgroup_memory_working_set_bytes" {cgroup}
         .semconv("container.memory.working_set", UpDownCounter, &[], &[]);
+    /// Memory charged to the cgroup that the kernel does not take back before it ends a process: usage without page cache and reclaimable slab caches.
+    pub HELD: Gauge<Bytes> = "memwarden_cgroup_memory_held_bytes" {cgroup};
     /// Largest memory usage since the cgroup was created or its peak was reset; absent before Linux 5.19 on v2 and for the host's root cgroup.
     pub PEAK: Gauge<Bytes> = "memwarden_cgroup_memory_peak_bytes" {cgroup};
     /// Anonymous memory of the cgroup: heaps, stacks and private mappings.

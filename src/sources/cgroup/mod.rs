@@ -34,7 +34,7 @@ use self::hugetlb::Hugetlb;
 use self::options::Options;
 use self::reading::Reading;
 use self::walk::Walk;
-use crate::host::cgroup::{Hierarchy, memory_hierarchy};
+use crate::host::cgroup::{Hierarchy, Version, memory_hierarchy};
 use crate::host::process::descriptor_limit;
 use crate::model::label::Label;
 use crate::model::point::Batch;
@@ -187,7 +187,9 @@ impl Cgroups {
     }
 
     fn put(&self, readings: &[Reading], out: &mut Batch) {
-        let host = Bounds::none(out.facts.group_swap);
+        let swap = out.facts.group_swap;
+        let is_v1 = self.hierarchy.as_ref().is_some_and(|hierarchy| hierarchy.version == Version::V1);
+        let host = Bounds::none(if is_v1 { swap.v1 } else { swap.v2 });
         let mut all: Vec<Bounds> = Vec::with_capacity(readings.len());
         for (group, reading) in self.groups.iter().zip(readings) {
             let bounds = self.above(group, &all, host).below(reading);

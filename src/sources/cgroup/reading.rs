@@ -42,9 +42,6 @@ pub struct Reading {
 impl Reading {
     /// The swap that its processes can use, of that of the cgroup above.
     pub fn swap_below(&self, above: SwapRoom) -> SwapRoom {
-        if self.never_swaps {
-            return SwapRoom::default();
-        }
         let both = self.both_limit.bytes().zip(self.both_usage).zip(self.limit.bytes().zip(self.usage));
         match (both, self.swap_limit) {
             (Some(((both_limit, both_usage), (limit, usage))), _) => {
@@ -54,6 +51,11 @@ impl Reading {
             (None, Some(limit)) => group::swap_below(above, limit, self.swap_usage.unwrap_or(limit)),
             (None, None) => above,
         }
+    }
+
+    /// What the kernel does not take back before it ends a process.
+    pub fn held(&self) -> Option<Bytes> {
+        Some(self.usage?.saturating_sub(self.stat.reclaimable()?))
     }
 
     /// Usage without inactive file pages; zero if the two were read at different times and the difference is negative.

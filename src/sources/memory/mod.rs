@@ -63,6 +63,10 @@ impl Source for Memory {
         out.put(&metrics::HOST_INFO, &self.names, Flag(true));
         let bytes = self.meminfo.sample(&mut self.buffer)?;
         let mut found = meminfo::meminfo(bytes);
+        let is_of_container = self.meminfo.file().is_some_and(meminfo::is_of_container);
+        if is_of_container {
+            found.leave_out_pools();
+        }
         for node in numa::gpu_nodes(&self.roots) {
             let mut file = KeptFile::new(node.meminfo);
             let part = meminfo::meminfo(file.sample(&mut self.buffer)?).of_node();
@@ -73,7 +77,7 @@ impl Source for Memory {
             found.leave_out(&part);
         }
         out.facts.host_memory_is_pool |= found.nvmap.is_some();
-        let arc = self.arc();
+        let arc = if is_of_container { Ok(None) } else { self.arc() };
         put(&found, arc.as_ref().ok().copied(), out);
         let of_kernel = [found.slab_unreclaimable, found.kernel_stack, found.page_tables];
         out.facts.held_memory = HeldMemory {

@@ -121,8 +121,8 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
         if level.soft && !end_helps {
             judged.warn = Some(Reason::WouldNotHelp(resource));
         }
-        // The kernel ends processes of a group at its limit, whatever holds the memory: what is saved is not lost.
-        if level.soft && (end_helps || of_group) {
+        // The kernel ends processes, whatever holds the memory: what is saved is not lost.
+        if level.soft {
             judged.low |= ends_jobs;
             judged.held_up &= held_up;
             if of_group && !held_up {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::model::facts::GpuProcess;
 use crate::model::node_set::NodeSet;
-use crate::model::room::SwapRoom;
+use crate::model::room::{GroupSwap, SwapRoom};
 use crate::model::units::Bytes;
 use crate::protection::options::Protection;
 
@@ -105,7 +105,7 @@ impl World {
 fn left(meter: Option<Option<crate::protection::enforce::levels::GroupMeter>>) -> Option<u64> {
     meter
         .flatten()?
-        .read(Timestamp::from_secs(0), Bytes::new(1 << 40), SwapRoom::default())
+        .read(Timestamp::from_secs(0), Bytes::new(1 << 40), GroupSwap::default())
         .unwrap()
         .max
         .map(|(room, _)| room.left().get() >> 20)

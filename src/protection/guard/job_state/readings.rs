@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::model::limited_groups::LimitedGroups;
 use crate::model::node_set::NodeSet;
-use crate::model::room::{Room, SwapRoom};
+use crate::model::room::{GroupSwap, Room};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::enforce::levels::{GroupMeter, NodesMeter};
@@ -17,13 +17,13 @@ pub(in super::super) struct HostLimits {
     /// The host's memory, in bytes.
     pub(in super::super) memory: Bytes,
     /// What cgroups can use of its swap.
-    pub(in super::super) swap: SwapRoom,
+    pub(in super::super) swap: GroupSwap,
 }
 
 impl Default for HostLimits {
     /// Before the host was read.
     fn default() -> Self {
-        Self { memory: Bytes::new(u64::MAX), swap: SwapRoom::default() }
+        Self { memory: Bytes::new(u64::MAX), swap: GroupSwap::default() }
     }
 }
 
@@ -135,9 +135,10 @@ impl CgroupReadings {
         self.newest.map(|(_, reading)| reading)
     }
 
-    /// The anonymous memory of the cgroup; absent where that is not known.
-    pub(super) fn anonymous(&self) -> Option<Bytes> {
-        self.meter.as_ref()?.anonymous()
+    /// The anonymous memory of the cgroup, and its shared memory beyond `files`, none where these are absent; absent where that is not
+    /// known.
+    pub(super) fn private(&self, files: Option<Bytes>) -> Option<Bytes> {
+        self.meter.as_ref()?.private(files)
     }
 
     /// The memory of the job's processes, shared pages once; absent where the target does not limit it, and where it is not known.
@@ -193,7 +194,7 @@ impl NodeReadings {
 
     /// Reads the memory left. A failed read leaves the old reading, which ages.
     pub(in super::super) fn read(&mut self, now: Timestamp, host: HostLimits) {
-        if let Some(Ok(room)) = self.meter.as_ref().map(|meter| meter.read(host.swap)) {
+        if let Some(Ok(room)) = self.meter.as_ref().map(|meter| meter.read(host.swap.v2)) {
             self.newest = Some((now, reading_with_rates(&mut self.rates, now, room)));
         }
     }

@@ -16,7 +16,7 @@ use crate::model::units::Bytes;
 use crate::protection::enforce::executor::{self, BackgroundExecutors, Machine, Observer};
 use crate::protection::enforce::levels::{GroupMeter, HostMeter};
 use crate::protection::guard::guard_loop::{Executors, GuardLoop};
-use crate::protection::guard::input::{GuardInput, JobInput, SLOTS, SamplerReadings};
+use crate::protection::guard::input::{GuardInput, JobInput, SLOTS, SampledGives, SamplerReadings};
 use crate::protection::guard::journal::GuardJournal;
 use crate::protection::guard::mailbox::Mailbox;
 use crate::protection::options::Protection;
@@ -86,7 +86,7 @@ fn facts(target: &Target, key: ProcessKey, folder: &Path, at: Timestamp) -> Guar
         processes: None,
         sampled: SamplerReadings {
             members: Some(Members { count: 1, catching: None }),
-            gives: Some(Bytes::new(1 << 30)),
+            gives: Some(SampledGives { resident: Bytes::new(1 << 30), ..SampledGives::default() }),
             ..SamplerReadings::default()
         },
     });

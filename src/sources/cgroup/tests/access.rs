@@ -40,6 +40,8 @@ fn unreadable_files_are_named_and_the_others_are_read() {
         memwarden_cgroup_memory_usage_bytes{cgroup="/b"} 20
         memwarden_cgroup_memory_working_set_bytes{cgroup="/a"} 10
         memwarden_cgroup_memory_working_set_bytes{cgroup="/b"} 20
+        memwarden_cgroup_memory_held_bytes{cgroup="/a"} 10
+        memwarden_cgroup_memory_held_bytes{cgroup="/b"} 20
     "#]]
     .assert_eq(&only(&text, &["cgroup=\"/"]));
     let why = format!("cannot read {}/b/memory.max: Permission denied (os error 13)", tree.top.display());

@@ -28,6 +28,7 @@ fn all_values_of_v2() {
         memwarden_cgroup_memory_file_bytes{cgroup="/job"} 1500
         memwarden_cgroup_memory_usage_bytes{cgroup="/job"} 5000
         memwarden_cgroup_memory_working_set_bytes{cgroup="/job"} 4000
+        memwarden_cgroup_memory_held_bytes{cgroup="/job"} 4000
         memwarden_cgroup_memory_peak_bytes{cgroup="/job"} 7000
         memwarden_cgroup_memory_shared_bytes{cgroup="/job"} 200
         memwarden_cgroup_memory_kernel_bytes{cgroup="/job"} 400
@@ -75,6 +76,8 @@ fn available_values_of_v1() {
             memwarden_cgroup_memory_usage_bytes{cgroup="/job"} 5000
             memwarden_cgroup_memory_working_set_bytes{cgroup="/"} 1000000
             memwarden_cgroup_memory_working_set_bytes{cgroup="/job"} 4000
+            memwarden_cgroup_memory_held_bytes{cgroup="/"} 1000000
+            memwarden_cgroup_memory_held_bytes{cgroup="/job"} 4000
             memwarden_cgroup_memory_anonymous_bytes{cgroup="/"} 1000000
             memwarden_cgroup_memory_anonymous_bytes{cgroup="/job"} 4000
             memwarden_cgroup_memory_file_bytes{cgroup="/"} 0
@@ -84,7 +87,7 @@ fn available_values_of_v1() {
             memwarden_cgroup_memory_limit_bytes{cgroup="/job"} 8000
             memwarden_cgroup_memory_and_swap_limit_bytes{cgroup="/job"} 9000
             memwarden_cgroup_memory_effective_limit_bytes{cgroup="/job"} 8000
-            memwarden_cgroup_memory_headroom_bytes{cgroup="/job"} 4000
+            memwarden_cgroup_memory_headroom_bytes{cgroup="/job"} 2400
             memwarden_cgroup_memory_events_total{cgroup="/job",event="max"} 9
             memwarden_cgroup_memory_events_total{cgroup="/job",event="oom_kill"} 2
             memwarden_cgroup_hierarchy_info{version="v1"} 1
