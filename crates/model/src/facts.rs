@@ -145,13 +145,15 @@ pub struct HeldMemory {
     pub arc: Option<Bytes>,
 }
 
-/// Limits of a process of its own; absent where it has none, or they are not known.
+/// What is known of a process of its own: limits, absent where it has none, or they are not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct OwnLimits {
     /// The hard limit of CPU time, in seconds.
     pub cpu: Option<u64>,
     /// The limit of its address space, and the most of it that it had taken, in bytes.
     pub address_space: Option<(Bytes, Bytes)>,
+    /// Whether it is the first process of a pid namespace: with it, the kernel ends all others of that.
+    pub is_init: bool,
 }
 
 /// A thread that ended; the last one of a process has its exit status.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::classify::{Classified, Level};
-use super::observed::{Gpu, Observed};
+use super::observed::{Gpu, Observed, Recent, SIGKILL};
 use crate::model::analyzer::View;
 use crate::model::desc::Desc;
 use crate::model::ends::{End, EndCause, EndEvidence, ExitStatus, OomKill};
-use crate::model::facts::{OwnLimits, ReportedRank, Workload};
+use crate::model::facts::{OwnLimits, ProcessRow, ReportedRank, Workload};
 use crate::model::finding::Subject;
 use crate::model::fit::Verdict;
 use crate::model::frame::Frame;
@@ -42,8 +42,9 @@ pub(super) struct Member {
     pub(super) is_wrapper: bool,
     /// Its own limits; that of CPU time only where it can have reached it.
     pub(super) limits: OwnLimits,
-    /// The pid of its parent.
+    /// The pid of its parent, and whether that was of its workload.
     pub(super) parent: u32,
+    pub(super) is_parent_own: bool,
     /// Resident memory in the last sample.
     pub(super) rss: Bytes,
     pub(super) cgroup: Option<Label>,
@@ -51,6 +52,16 @@ pub(super) struct Member {
     pub(super) rank: Option<Label>,
     /// Its run, by its client; empty where that told none.
     pub(super) run: Label,
+}
+
+/// Whether it is Slurm's process that started the program: that it lives, or succeeds, says nothing of the program.
+pub(super) fn is_supervisor(row: &ProcessRow) -> bool {
+    row.uid == 0 && row.comm.as_str() == "slurmstepd"
+}
+
+/// Whether it calls itself as `memwarden run` does.
+pub(super) fn is_wrapper(row: &ProcessRow) -> bool {
+    row.comm.as_str() == "memwarden"
 }
 
 /// A process that has ended, why, and the step that it had completed and the phase in which it ended.
@@ -96,14 +107,7 @@ impl Episode {
 
     /// The pid of the nearest process above that did not end with it.
     pub(super) fn parent_of(&self, member: &Member) -> u32 {
-        let mut parent = member.parent;
-        for _ in &self.members {
-            match self.members.iter().find(|own| own.key.pid == parent) {
-                Some(own) => parent = own.parent,
-                None => break,
-            }
-        }
-        parent
+        self.above(member).last().unwrap_or(member).parent
     }
 
     /// Whether all is known that will be.
@@ -267,7 +271,33 @@ impl Episode {
             _ => None,
         });
         let mut others = senders.filter(|pid| *pid != member.key.pid);
-        others.any(|pid| pid == member.parent || self.members.iter().any(|own| own.key.pid == pid))
+        let is_parent = |pid| pid == member.parent && member.is_parent_own;
+        others.any(|pid| is_parent(pid) || self.members.iter().any(|own| own.key.pid == pid))
+    }
+
+    /// Those of the processes above that ended with it, the nearest first.
+    fn above<'e>(&'e self, member: &'e Member) -> impl Iterator<Item = &'e Member> {
+        let parent = |child: &&Member| self.members.iter().find(|own| own.key.pid == child.parent);
+        std::iter::successors(Some(member), parent).skip(1).take(self.members.len())
+    }
+
+    /// Whether SIGKILL ended it because a process above had ended by itself: the kernel kills the others of the pid namespace of that,
+    /// before its end is reported, and supervisors those that it left.
+    pub(super) fn is_left_over(&self, member: &Member, found: &Classified, recent: &Recent) -> bool {
+        let is_of_other = |seen: &EndEvidence| matches!(seen, EndEvidence::SentBy(_));
+        let may_be = matches!(found.cause, EndCause::Killed | EndCause::Unknown)
+            && recent.status_of(member.key) == Some(ExitStatus::Signal(SIGKILL))
+            && !found.evidence.iter().any(is_of_other);
+        let mut ended = self.above(member).filter_map(|own| match recent.status_of(own.key)? {
+            ExitStatus::Code(code) => Some((own, code)),
+            ExitStatus::Signal(_) => None,
+        });
+        may_be
+            && ended.any(|(own, code)| {
+                // It can also have ended because of this kill: launchers of ranks fail then, and shells with 128 + SIGKILL.
+                let is_reason = code == 128 + SIGKILL || (code != 0 && member.rank.is_some());
+                (own.limits.is_init && !is_reason) || recent.ended_before(own.key, member.key)
+            })
     }
 
     /// Whether an end is stated: that of a workload or of a rank, and of another process if a signal ended it that programs do not

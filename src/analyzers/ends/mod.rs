@@ -31,7 +31,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use self::classify::{Case, Classified};
-use self::episode::{Episode, Explained, Member};
+use self::episode::{Episode, Explained, Member, is_supervisor, is_wrapper};
 use self::observed::{Observed, Recent};
 use super::Registration;
 use crate::model::analyzer::{Analysis, Analyzer, SavedState, View};
@@ -57,6 +57,8 @@ const CPU_SLACK: f64 = 0.25;
 const MOST: usize = 256;
 /// How long a launcher may wait for its other processes after the end that it fails for: torchrun gives them 30 s.
 const LAUNCHER_END: Duration = Duration::from_secs(60);
+/// The strength of the end of a process that failed by itself.
+const OF_ITSELF: u32 = 2;
 /// Most of them in a workload.
 const MOST_LAUNCHERS: usize = 16;
 /// Most users with counters of their own.
@@ -210,7 +212,7 @@ impl Ends {
             key: row.key,
             comm: row.comm.clone(),
             is_supervisor: is_supervisor(row),
-            is_wrapper: row.comm.as_str() == "memwarden",
+            is_wrapper: is_wrapper(row),
             limits: OwnLimits {
                 cpu: limits.cpu.filter(|limit| {
                     let seen = facts.before.frame.as_ref().map_or(now, |frame| frame.at);
@@ -222,6 +224,8 @@ impl Ends {
                 ..limits
             },
             parent: row.parent,
+            is_parent_own: member_of(&facts.before.workload_of, row.parent)
+                .is_some_and(|parent| parent.workload.key == workload.key),
             rss: row.rss,
             cgroup: row.cgroup.clone(),
             rank,
@@ -279,6 +283,7 @@ impl Ends {
                     (member, classify::classify(&case), place)
                 })
                 .filter(|(member, found, _)| !member.is_supervisor || found.cause != EndCause::Finished)
+                .filter(|(member, found, _)| !episode.is_left_over(member, found, &self.recent))
                 .collect();
             let finished: HashSet<u32> = explained
                 .iter()
@@ -286,9 +291,15 @@ impl Ends {
                 .map(|(member, ..)| member.key.pid)
                 .collect();
             // A helper that failed, or was ended, does not explain the end of a program that succeeded nevertheless.
-            let is_notable = |(member, found, _): &Explained<'_>| {
+            let main = observed.and_then(|known| known.main);
+            let is_failed_main = |(member, found, _): &Explained<'_>| {
+                !is_whole && Some(member.key) == main && found.cause != EndCause::Finished
+            };
+            let has_main_failed = explained.iter().any(is_failed_main);
+            let is_notable = |own: &Explained<'_>| {
+                let (member, found, _) = own;
                 let is_whole = is_whole && !finished.contains(&member.parent);
-                episode.is_notable(member, found, is_whole)
+                episode.is_notable(member, found, is_whole || is_failed_main(own))
             };
             // A launcher fails because a process of it did.
             let launchers: HashSet<u32> = explained
@@ -319,7 +330,20 @@ impl Ends {
             {
                 let (above, count) = (episode.parent_of(launcher), episode.count());
                 self.extend(number, count, (is_whole, &launcher.rank.clone().unwrap_or_default()));
+                self.remember_main(&key, has_main_failed.then_some(number), now);
                 self.remember_launcher(key, table.get(above), number, now);
+                continue;
+            }
+            // How the main process ended decides, and not what it left.
+            let left = observed.and_then(|known| known.main_end).filter(|(number, at)| {
+                let is_left = |(member, found, _): &Explained<'_>| {
+                    strength(found) <= OF_ITSELF && real(member.key.start) / TICKS <= *at
+                };
+                let is_kept = self.ends.iter().any(|end| end.number == *number);
+                is_whole && is_kept && strongest.as_ref().is_none_or(is_left)
+            });
+            if let Some((number, _)) = left {
+                self.extend(number, episode.count(), (true, &Label::default()));
                 continue;
             }
             let Some((member, found, at)) = strongest else { continue };
@@ -337,6 +361,7 @@ impl Ends {
             let user = user.unwrap_or_default();
             let user = if self.counts.contains_key(&user) { user } else { Label::default() };
             self.counts.entry(user).or_default()[end.cause as usize] += 1;
+            self.remember_main(&key, has_main_failed.then_some(end.number), now);
             if let Some(parent) = parent.and_then(|parent| table.get(parent)) {
                 let is_known = |own: &Vec<(ProcessKey, u64, Timestamp)>| {
                     own.iter().any(|(launcher, ..)| *launcher == parent.key)
@@ -346,6 +371,13 @@ impl Ends {
                 }
             }
             self.keep(end);
+        }
+    }
+
+    /// Remembers the end of the main process of a workload whose others live on.
+    fn remember_main(&mut self, workload: &WorkloadKey, number: Option<u64>, now: Timestamp) {
+        if let (Some(known), Some(number)) = (self.workloads.get_mut(workload), number) {
+            known.main_end = Some((number, now.monotonic().as_secs_f64()));
         }
     }
 
@@ -433,11 +465,6 @@ const fn has_ended(row: &ProcessRow) -> bool {
     matches!(row.state, b'Z' | b'X' | b'x') && row.threads <= 1
 }
 
-/// Whether it is Slurm's process that started the program: that it lives, or succeeds, says nothing of the program.
-fn is_supervisor(row: &ProcessRow) -> bool {
-    row.uid == 0 && row.comm.as_str() == "slurmstepd"
-}
-
 /// What a process explains of the others that ended with it: the killed rank of a run explains those that its launcher ended
 /// then.
 fn strength(found: &Classified) -> u32 {
@@ -452,7 +479,7 @@ fn strength(found: &Classified) -> u32 {
         | EndCause::DiskFull
         | EndCause::TimeLimit => 4,
         EndCause::Memwarden => 3,
-        EndCause::Failed => 2,
+        EndCause::Failed => OF_ITSELF,
         EndCause::Killed | EndCause::Unknown => 1,
         EndCause::Finished => 0,
     }

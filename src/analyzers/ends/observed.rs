@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use self::kills::OomKilled;
 use super::classify::{EXHAUSTED, Level, TmpfsState};
+use super::episode::{is_supervisor, is_wrapper};
 use crate::model::analyzer::View;
 use crate::model::ends::{EndEvidence, ExitStatus, Sender};
 use crate::model::facts::{Facts, KernelLog, KernelReport, OwnLimits, Tmpfs, TmpfsTable};
@@ -30,7 +31,7 @@ const SIGNALLED: f64 = 600.0;
 const XID: f64 = 30.0;
 /// A contained ECC error: a warning for the GPU, and the end of the job.
 const CONTAINED: u32 = 94;
-const SIGKILL: i32 = 9;
+pub(super) const SIGKILL: i32 = 9;
 /// Most exit statuses that are remembered, and most signals.
 const MOST_STATUSES: usize = 16_384;
 /// Most reads of tmpfs that are kept.
@@ -58,6 +59,10 @@ pub(super) struct Observed {
     /// Seconds on the monotonic clock, resident memory and GPU memory, in bytes.
     pub(super) curve: VecDeque<(f64, f64, Option<f64>)>,
     pub(super) seen: f64,
+    /// Its oldest process when it was first seen, without those that only start the program.
+    pub(super) main: Option<ProcessKey>,
+    /// The end of that, by its number, where it was no success and others live on, and when.
+    pub(super) main_end: Option<(u64, f64)>,
 }
 
 /// Records the workloads that are tracked in this tick.
@@ -87,6 +92,12 @@ pub(super) fn record(
         let Some(used) = rss.get(&workload.name).copied() else { continue };
         let own = known.entry(workload.key.clone()).or_default();
         own.seen = at;
+        own.main = own.main.or_else(|| {
+            let members = facts.workload_of.iter().filter(|member| member.workload.key == workload.key);
+            let rows = members.filter_map(|member| facts.row(member.process));
+            let keys = rows.filter(|row| !is_supervisor(row) && !is_wrapper(row)).map(|row| row.key);
+            keys.min_by_key(|key| (key.start, key.pid))
+        });
         if own.name != workload.name {
             own.name.clone_from(&workload.name);
         }
@@ -124,7 +135,9 @@ impl Observed {
 /// The last seconds of the host.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
-    statuses: HashMap<ProcessKey, (ExitStatus, f64)>,
+    /// The exit statuses, when each was seen, and its place in the order of all.
+    statuses: HashMap<ProcessKey, (ExitStatus, f64, u64)>,
+    exits: u64,
     /// The parent, the name and the signal of each process that a signal ended.
     child_signals: HashMap<ProcessKey, (u32, Label, i32, f64)>,
     /// OOM kills, the oldest first. A process that no tick has seen can still be seen later, while its memory is freed.
@@ -161,7 +174,7 @@ impl Recent {
         // An end is explained in a later tick, however long that takes.
         self.oldest = self.now.min(now - KEPT);
         self.now = now;
-        self.statuses.retain(|_, (_, at)| *at >= self.oldest);
+        self.statuses.retain(|_, (_, at, _)| *at >= self.oldest);
         self.child_signals.retain(|_, (.., at)| *at >= self.oldest);
         self.signalled.retain(|_, at| now - *at <= SIGNALLED);
         self.signalled.extend(facts.before.signalled.iter().map(|process| (*process, now)));
@@ -186,7 +199,8 @@ impl Recent {
                 || self.ranks.contains_key(&exited.process)
             {
                 let status = ExitStatus::of_wait(exited.status);
-                self.statuses.insert(exited.process, (status, now));
+                self.exits += 1;
+                self.statuses.insert(exited.process, (status, now, self.exits));
                 let row = facts.before.row(exited.process.pid).filter(|row| row.key == exited.process);
                 if let (ExitStatus::Signal(signal), Some(row)) = (status, row) {
                     self.child_signals.insert(row.key, (row.parent, row.comm.clone(), signal, now));
@@ -310,7 +324,13 @@ impl Recent {
     }
 
     pub(super) fn status_of(&self, process: ProcessKey) -> Option<ExitStatus> {
-        self.statuses.get(&process).map(|(status, _)| *status)
+        self.statuses.get(&process).map(|(status, ..)| *status)
+    }
+
+    /// Whether the end of the first one was reported before that of the second one.
+    pub(super) fn ended_before(&self, first: ProcessKey, second: ProcessKey) -> bool {
+        let [first, second] = [first, second].map(|process| self.statuses.get(&process));
+        first.zip(second).is_some_and(|((.., first), (.., second))| first < second)
     }
 
     /// Who sent the signal that ended it with this status: absent if that is not known, and for the kernel `Some(None)`.

@@ -451,6 +451,7 @@ fn a_guess_is_no_reason_to_give_up() {
         comm: "sh".into(),
         is_supervisor: false,
         is_wrapper: false,
+        is_parent_own: false,
         limits: crate::model::facts::OwnLimits::default(),
         parent: 1,
         rss: Bytes::new(1),

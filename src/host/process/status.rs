@@ -21,6 +21,8 @@ pub struct Status {
     pub address_space: Option<Bytes>,
     /// `HugetlbPages`, which is no part of the resident memory.
     pub huge: Option<Bytes>,
+    /// Whether `NSpid` ends with 1 after the pid: it is the first process of a pid namespace, whose end ends all others of that.
+    pub is_init: bool,
     /// `Mems_allowed_list`, the NUMA nodes that its cpuset allows; a policy of the process (mbind(2)) can leave fewer.
     pub nodes: Option<NodeSet>,
     /// Whether `SigPnd` or `ShdPnd` has a bit set: a signal is pending.
@@ -55,6 +57,7 @@ pub fn status(text: &[u8]) -> Status {
                 let list = field(line, b"Mems_allowed_list").filter(|_| line.ends_with(b"\n"));
                 found.nodes = list.map_or(found.nodes, |list| NodeSet::of_list(list.trim_ascii()));
             }
+            Some(b'N') => found.is_init |= field(line, b"NSpid").is_some_and(|pids| pids.ends_with(b"\t1")),
             Some(b'S') => {
                 if let Some(mask) = field(line, b"SigPnd").or_else(|| field(line, b"ShdPnd")) {
                     found.signalled |= mask.iter().any(|digit| *digit != b'0');
@@ -165,6 +168,7 @@ mod tests {
                         2097152,
                     ),
                 ),
+                is_init: false,
                 nodes: Some(
                     NodeSet(
                         13,
@@ -174,6 +178,13 @@ mod tests {
             }
         "#]]
         .assert_debug_eq(&status(PYTHON.as_bytes()));
+    }
+
+    #[test]
+    fn the_first_process_of_a_pid_namespace_is_known() {
+        for (line, is_init) in [("77\t1", true), ("77\t9\t1", true), ("77\t9\t11", false), ("1", false)] {
+            assert_eq!(status(format!("Tgid:\t1\nNSpid:\t{line}\n").as_bytes()).is_init, is_init, "{line}");
+        }
     }
 
     #[test]

@@ -189,7 +189,8 @@ impl Member {
     pub(super) fn own_limits(&self) -> Option<OwnLimits> {
         let process::ReadLimits { cpu, address_space } = self.limits;
         let address_space = address_space.map(Bytes::new).zip(self.status.address_space);
-        (cpu.is_some() || address_space.is_some()).then_some(OwnLimits { cpu, address_space })
+        let own = OwnLimits { cpu, address_space, is_init: self.status.is_init };
+        (own != OwnLimits::default()).then_some(own)
     }
 
     /// Reads `status`. A file that would take long is not read: its values are unknown then, not those of before. Nothing

@@ -182,10 +182,10 @@ fn signals_of_the_kernel_are_not_those_of_a_person() {
     check_exactly(&signal(SIGXCPU), EndCause::TimeLimit, 0.75);
     check_exactly(&Case { sender: Some(None), ..signal(SIGXCPU) }, EndCause::TimeLimit, 0.95);
     check_exactly(&signal(SIGXFSZ), EndCause::ProcessLimit, 0.9);
-    let used = |case| Case { limits: OwnLimits { cpu: Some(2), address_space: None }, ..case };
+    let used = |case| Case { limits: OwnLimits { cpu: Some(2), ..OwnLimits::default() }, ..case };
     let near = |mib: u64, case| {
         let address_space = Some([600, mib].map(|mib| Bytes::new(mib << 20)).into());
-        Case { limits: OwnLimits { cpu: None, address_space }, ..case }
+        Case { limits: OwnLimits { address_space, ..OwnLimits::default() }, ..case }
     };
     check_exactly(&near(500, code(1)), EndCause::ProcessLimit, 0.6);
     check_exactly(&near(400, code(1)), EndCause::Failed, 0.9);

@@ -73,9 +73,9 @@ fn a_launcher_fails_because_a_process_of_it_was_killed() {
     node.parents = [(12, 11), (13, 11)].into();
     node.tick(|_| {});
     let ends = node.end(&[11, 12, 13], |batch| {
-        exit(batch, 11, 0x100);
         exit(batch, 12, 9);
         exit(batch, 13, 15);
+        exit(batch, 11, 0x100);
     });
     assert_eq!((ends[0].cause, ends[0].pid), (EndCause::Killed, 12));
     // What it terminates as it fails does not explain it.
@@ -158,6 +158,7 @@ fn ranks_and_large_processes_are_kept_of_many_that_end_together() {
             comm: "sh".into(),
             is_supervisor: false,
             is_wrapper: false,
+            is_parent_own: false,
             limits: crate::model::facts::OwnLimits::default(),
             parent: 1,
             rss,
@@ -199,4 +200,82 @@ fn a_launcher_that_fails_later_because_of_its_rank_extends_the_end_of_that() {
         let ends = node.end(&[10], |batch| exit(batch, 10, status));
         assert_eq!((ends.len(), ends[1].pid), (2, 10), "{status} {ticks}: {ends:?}");
     }
+}
+
+#[test]
+fn what_is_killed_with_the_first_process_of_its_namespace_does_not_explain_its_end() {
+    // The kernel kills it before the end of the first process is reported; supervisors do after it.
+    let last = |is_init: bool, status: i32, is_first: bool, rank: Option<&'static str>| {
+        let mut node = Node::new(&[(11, "train", None), (12, "train", None), (13, "train", rank)]);
+        node.parents = [(12, 11), (13, if rank.is_some() { 11 } else { 12 })].into();
+        node.tick(|batch| {
+            let limits = crate::model::facts::OwnLimits { is_init, ..Default::default() };
+            batch.facts.own_limits.push((Node::key(11), limits));
+        });
+        let ends = node.end(&[11, 12, 13], |batch| {
+            let mut statuses = [(11, status), (12, 9), (13, 9)];
+            statuses.rotate_left(usize::from(!is_first));
+            statuses.into_iter().for_each(|(pid, status)| exit(batch, pid, status));
+        });
+        assert_eq!((ends.len(), ends[0].processes, ends[0].is_whole), (1, 3, true), "{ends:?}");
+        (ends[0].cause, ends[0].pid)
+    };
+    for (is_init, is_first) in [(true, false), (true, true), (false, true)] {
+        assert_eq!(last(is_init, 0, is_first, None), (EndCause::Finished, 11));
+        assert_eq!(last(is_init, 1 << 8, is_first, None), (EndCause::Failed, 11));
+        assert_eq!(last(is_init, 0, is_first, Some("0")), (EndCause::Finished, 11));
+    }
+    // A launcher and a shell end because of it.
+    assert_eq!(last(true, 1 << 8, false, Some("0")), (EndCause::Killed, 13));
+    assert_eq!(last(true, 137 << 8, false, None), (EndCause::Killed, 13));
+    assert_eq!(last(false, 1 << 8, false, None), (EndCause::Killed, 13));
+    assert_eq!(last(false, 0, false, None), (EndCause::Killed, 13));
+}
+
+#[test]
+fn the_end_of_a_workload_is_that_of_its_main_process() {
+    let node = || {
+        let mut node = Node::new(&[(11, "train", None), (12, "train", None)]);
+        (node.parents, node.second) = ([(12, 11)].into(), 100.0);
+        node.tick(|_| {}).tick(|_| {});
+        node
+    };
+    for status in [1 << 8, 11] {
+        for helper in [0, 1 << 8, 15, 9] {
+            let mut node = node();
+            let ends = node.end(&[11], |batch| exit(batch, 11, status));
+            assert_eq!((ends.len(), ends[0].pid, ends[0].is_whole), (1, 11, false), "{ends:?}");
+            node.parents.clear();
+            let ends = node.end(&[12], |batch| exit(batch, 12, helper));
+            assert_eq!((ends.len(), ends[0].processes, ends[0].is_whole), (1, 2, true), "{ends:?}");
+            assert_eq!((ends[0].cause, ends[0].pid), (EndCause::Failed, 11));
+        }
+    }
+    // A kill that is known explains an end of its own, and a later program ends for itself.
+    let mut own = node();
+    own.end(&[11], |batch| exit(batch, 11, 1 << 8));
+    own.running.push((110, "train", None));
+    own.second = 120.0;
+    own.tick(|_| {}).tick(|_| {});
+    own.end(&[12], |batch| exit(batch, 12, 0));
+    let ends = own.end(&[110], |batch| exit(batch, 110, 0));
+    assert_eq!((ends.len(), ends[1].cause, ends[1].pid), (2, EndCause::Finished, 110), "{ends:?}");
+    // One that succeeds says nothing of what goes on.
+    let mut own = node();
+    assert!(own.end(&[11], |batch| exit(batch, 11, 0)).is_empty());
+    let ends = own.end(&[12], |batch| exit(batch, 12, 1 << 8));
+    assert_eq!((ends.len(), ends[0].cause, ends[0].pid), (1, EndCause::Failed, 12), "{ends:?}");
+}
+
+#[test]
+fn a_signal_of_a_parent_outside_of_the_workload_is_one_of_another_program() {
+    let mut node = Node::new(&[(9, "", None), (11, "train", None), (12, "train", None)]);
+    node.parents = [(11, 9)].into();
+    node.tick(|_| {});
+    let ends = node.end(&[11], |batch| {
+        exit(batch, 11, 9);
+        let sender = Some(Sender { pid: 9, comm: "agent".into(), user_id: Some(0) });
+        batch.facts.received_signals.push(ReceivedSignal { process: Node::key(11), signal: 9, sender });
+    });
+    assert_eq!((ends.len(), ends[0].cause, ends[0].pid), (1, EndCause::Killed, 11), "{ends:?}");
 }
