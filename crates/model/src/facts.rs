@@ -343,6 +343,8 @@ pub struct ProcessRow {
     pub terminal: i32,
     /// The effective user.
     pub uid: u32,
+    /// The real one, where it can be another.
+    pub real_uid: Option<u32>,
     /// The kernel's name of the process, at most 15 bytes.
     pub comm: Label,
     /// The state letter of `/proc/PID/stat`.
@@ -364,6 +366,11 @@ impl ProcessRow {
     /// A process without a parent, a session, a terminal, memory and cgroups, of root, in a state that is not known.
     pub fn new(key: ProcessKey, comm: Label) -> Self {
         Self { key, comm, ..Self::default() }
+    }
+
+    /// Whether this is its effective or its real user; the kernel logs the latter.
+    pub fn is_of(&self, uid: u32) -> bool {
+        uid == self.uid || Some(uid) == self.real_uid
     }
 }
 

@@ -576,3 +576,74 @@ fn the_first_request_to_end_is_remembered_while_a_job_saves() {
     let sent_by = |pid| EndEvidence::SentBy(Sender { pid, comm: "slurmstepd".into(), user_id: Some(0) });
     assert!(ends[0].evidence.contains(&sent_by(99)), "{ends:?}");
 }
+
+/// A kill by the kernel log, without its report.
+fn bare_kill(pid: u32) -> OomVictim {
+    OomVictim {
+        pid: Some(pid),
+        comm: "pool_thread".into(),
+        uid: Some(1000),
+        scope: OomScope::Cgroup,
+        is_scope_stated: true,
+        ..OomVictim::default()
+    }
+}
+
+#[test]
+fn a_kill_that_names_a_thread_is_one_of_its_process() {
+    // The thread is reported in the tick of the kill, or in the next one.
+    for is_late in [false, true] {
+        let mut node = Node::new(&[(11, "train", None)]);
+        node.second = 20.0;
+        node.tick(|_| {});
+        node.tick(|batch| {
+            if is_late {
+                batch.facts.oom_victims.push(bare_kill(4_711));
+            }
+        });
+        let ends = node.end(&[11], |batch| {
+            if !is_late {
+                batch.facts.oom_victims.push(bare_kill(4_711));
+            }
+            batch.facts.exited.push(ExitedProcess { process: Node::key(11), tid: 4_711, status: 9 });
+            exit(batch, 11, 9);
+        });
+        assert_eq!((ends[0].cause, ends[0].probability), (EndCause::CgroupLimit, 0.99), "{ends:?}");
+    }
+}
+
+#[test]
+fn a_kill_that_is_not_placed_does_not_explain_the_counter_of_a_cgroup() {
+    let mut node = Node::new(&[(11, "train", None)]);
+    let kills = |count| {
+        move |batch: &mut Batch| {
+            batch.put(&cgroup::metrics::EVENTS, &["/jobs/a".into(), "oom_kill".into()], Count(count))
+        }
+    };
+    node.tick(kills(3)).tick(kills(3));
+    let ends = node.end(&[11], |batch| {
+        kills(4)(batch);
+        batch.facts.oom_victims.push(bare_kill(4_711));
+        exit(batch, 11, 9);
+    });
+    assert_eq!((ends[0].cause, ends[0].probability), (EndCause::CgroupLimit, 0.95), "{ends:?}");
+}
+
+#[test]
+fn a_log_that_is_read_to_its_end_later_is_complete() {
+    let killed = |is_victim: bool| {
+        let mut node = Node::new(&[(11, "train", None)]);
+        node.log = KernelLog::Behind;
+        node.running.clear();
+        node.tick(|batch| exit(batch, 11, 9)).tick(|_| {}).tick(|_| {});
+        assert!(node.last.outlook.ends.is_empty());
+        node.log = KernelLog::Complete;
+        let ends = node.end(&[], |batch| {
+            let victim = OomVictim { process: Some(Node::key(11)), ..bare_kill(11) };
+            batch.facts.oom_victims.extend(is_victim.then_some(victim));
+        });
+        (ends[0].cause, ends[0].probability)
+    };
+    assert_eq!(killed(true), (EndCause::CgroupLimit, 0.99));
+    assert_eq!(killed(false), (EndCause::Killed, 0.9));
+}

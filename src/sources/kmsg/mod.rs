@@ -17,7 +17,7 @@ use crate::model::facts::{
     Before, ExitedProcess, Facts, KernelLog as State, KernelReport, KernelXid, OomScope, OomVictim,
     ProcessRow, RESIDENT_KINDS,
 };
-use crate::model::ids::ProcessKey;
+use crate::model::ids::{ProcessKey, within};
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
@@ -37,7 +37,8 @@ pub static REGISTRATION: Registration = Registration {
             proc: context.roots.proc.clone(),
             last_sequence: None,
             reports: Reports::default(),
-            is_behind: false,
+            behind: None,
+            has_lost: false,
             threads: Vec::new(),
             counters: None,
         })
@@ -60,8 +61,10 @@ struct Kmsg {
     proc: PathBuf,
     last_sequence: Option<u64>,
     reports: Reports,
-    /// Whether the last tick left lines unread.
-    is_behind: bool,
+    /// The processes before the first of the lines that the last tick left unread.
+    behind: Option<Before>,
+    /// Whether records of these lines are lost.
+    has_lost: bool,
     /// Threads that the kernel named in the last tick, of processes that were not known yet.
     threads: Vec<(u32, ReportOf)>,
     /// Absent until the log was opened once: nothing was counted before.
@@ -96,8 +99,8 @@ impl Kmsg {
         let counters = self.counters.get_or_insert_default();
         let lost_before = counters.lost;
         let is_own = lists_initial_namespace(&self.proc);
-        let (was_behind, mut malformed) = (self.is_behind, false);
-        self.is_behind = true;
+        let was_behind = self.behind.is_some();
+        let (mut is_behind, mut malformed) = (true, false);
         for (tid, report) in self.threads.drain(..) {
             let known = facts.before.row(tid).map(|row| row.key);
             facts.kernel_reports.extend(known.or_else(|| process_of_thread(&facts.exited, tid)).map(report));
@@ -106,7 +109,7 @@ impl Kmsg {
             let bytes = match self.log.poll() {
                 Ok(Next::Record(bytes)) => bytes,
                 Ok(Next::Nothing) => {
-                    self.is_behind = false;
+                    is_behind = false;
                     break;
                 }
                 // The gap in the sequence numbers gives the number of lost records; without an earlier record
@@ -134,7 +137,8 @@ impl Kmsg {
             let newest = was_behind.then(|| process::ticks(logged.saturating_add(CLOCK_SLACK)));
             let is_meant = |row: &&ProcessRow| is_own && newest.is_none_or(|newest| row.key.start <= newest);
             let mut add = |pid: u32, report: ReportOf| {
-                let known = facts.before.row(pid).filter(is_meant).map(|row| row.key);
+                let known =
+                    row_of(pid, (&facts.before, self.behind.as_ref()), &is_meant).map(|(row, _)| row.key);
                 // The ends of this tick can be those of later threads than an old line names.
                 let is_recent = is_own && newest.is_none();
                 match known.or_else(|| process_of_thread(&facts.exited, pid).filter(|_| is_recent)) {
@@ -148,7 +152,7 @@ impl Kmsg {
             };
             match self.reports.read(&record) {
                 Some(Event::Kill(kill)) => {
-                    let victim = victim(&kill, &facts.before, &is_meant);
+                    let victim = victim(&kill, (&facts.before, self.behind.as_ref()), &is_meant);
                     counters.kills[victim.scope as usize] += 1;
                     counters.last = Some((at, victim.clone()));
                     facts.oom_victims.push(victim);
@@ -165,9 +169,16 @@ impl Kmsg {
                 None => {}
             }
         }
+        if !is_behind {
+            self.behind = None;
+        } else if !was_behind {
+            let (processes, workload_of) = (facts.before.processes.clone(), facts.before.workload_of.clone());
+            self.behind = Some(Before { processes, workload_of, ..Before::default() });
+        }
+        self.has_lost = (self.has_lost && was_behind) || counters.lost > lost_before || malformed;
         facts.kernel_log = match () {
-            () if self.is_behind => State::Behind,
-            () if counters.lost > lost_before || malformed => State::Lost,
+            () if is_behind => State::Behind,
+            () if self.has_lost => State::Lost,
             () if !is_own => State::Foreign,
             () => State::Complete,
         };
@@ -199,16 +210,32 @@ fn not_open(log: &KernelLog, error: &io::Error) -> SourceError {
     }
 }
 
+/// The processes of the last tick, and those before lines were left unread, of which some have ended since.
+type Known<'k> = (&'k Before, Option<&'k Before>);
+
+fn row_of<'k>(
+    pid: u32,
+    (last, older): Known<'k>,
+    is_it: &impl Fn(&&ProcessRow) -> bool,
+) -> Option<(&'k ProcessRow, &'k Before)> {
+    [Some(last), older].into_iter().flatten().find_map(|known| Some((known.row(pid).filter(is_it)?, known)))
+}
+
 /// The victim of a kill. Its process is that of the pid if the user is the same; its name can have changed since the last tick.
-fn victim(kill: &Kill, before: &Before, is_meant: &impl Fn(&&ProcessRow) -> bool) -> OomVictim {
-    let is_it = |row: &&ProcessRow| kill.uid.is_none_or(|uid| uid == row.uid) && is_meant(row);
-    let row_of = |pid: Option<u32>| before.row(pid?).filter(is_it);
-    let named = row_of(kill.pid);
+fn victim(kill: &Kill, known: Known<'_>, is_meant: &impl Fn(&&ProcessRow) -> bool) -> OomVictim {
+    let is_it = |row: &&ProcessRow| kill.uid.is_none_or(|uid| row.is_of(uid)) && is_meant(row);
+    let find = |pid: Option<u32>| row_of(pid?, known, &is_it);
+    let named = find(kill.pid);
     // The line before is of another kill where this one names a process that it did not choose.
     let is_chosen = named.is_none() || kill.chosen.is_none() || kill.chosen == kill.pid;
-    let row = named.or_else(|| row_of(kill.chosen));
+    let (row, before) = named.or_else(|| find(kill.chosen)).unzip();
     let mut cgroups = [&kill.cgroup, &kill.limit_cgroup].map(|path| Label::printable(path));
-    if !is_chosen {
+    // So it is where the process is in another cgroup. The paths of the log are those of the host.
+    let is_in = |path: &Label| {
+        let seen = path.as_str().trim_start_matches("/..");
+        seen == "/" || cgroups[0].as_str().ends_with(seen) || within(path.as_str(), cgroups[0].as_str())
+    };
+    if !is_chosen || row.and_then(|row| row.cgroup.as_ref()).is_some_and(|path| !is_in(path)) {
         cgroups = Default::default();
     }
     let [cgroup, limit_cgroup] = cgroups;
@@ -221,7 +248,7 @@ fn victim(kill: &Kill, before: &Before, is_meant: &impl Fn(&&ProcessRow) -> bool
         limit_cgroup,
         scope: kill.scope,
         is_scope_stated: kill.is_scope_stated,
-        workload: row.and_then(|row| before.workload(row.key)).cloned().unwrap_or_default(),
+        workload: row.and_then(|row| before?.workload(row.key)).cloned().unwrap_or_default(),
         resident: kill.resident,
     }
 }
@@ -389,7 +416,16 @@ mod tests {
         assert_eq!(victim(&KILL.replace(",pid=48213", ",pid=48214"), "/"), (pid, String::new()));
         // A number of no process is that of a thread.
         let thread = KILL.replace("process 48213", "process 50000");
-        assert_eq!(victim(&thread, "/"), (pid, limit));
+        assert_eq!(victim(&thread, "/"), (pid, limit.clone()));
+        // Its own cgroup, as a cgroup namespace has it too, and those of other reports that were written at the same time.
+        for (group, expected) in [
+            ("/sys?x2dtem.slice/job", limit.as_str()),
+            ("/../sys?x2dtem.slice/job", &limit),
+            ("/sys?x2dtem.slice/job/step", &limit),
+            ("/sys?x2dtem.slice/other", ""),
+        ] {
+            assert_eq!(victim(KILL, &group.replace('?', "\\")), (pid, expected.to_owned()), "{group}");
+        }
     }
 
     #[test]
@@ -532,6 +568,39 @@ mod tests {
         let later = process::ticks(clock::after_boot(Duration::from_secs(1_000)));
         let victims = told(&mut *source, 3, later, &[]).oom_victims;
         assert_eq!(victims.iter().map(|victim| victim.process).collect::<Vec<_>>(), [None]);
+    }
+
+    #[test]
+    fn a_line_that_is_read_late_is_of_a_process_that_has_ended_meanwhile() {
+        let root = root(&[("kmsg", "")]);
+        let mut source = build(&REGISTRATION, &root);
+        told(&mut *source, 1, 0, &[]);
+        let kill = "3,4001,5000000,-;Memory cgroup out of memory: Killed process 7 (python3) total-vm:300kB, anon-rss:200kB, file-rss:20kB, shmem-rss:2kB, UID:1000 pgtables:9kB oom_score_adj:0\n";
+        let storm: String = (0..=MOST).map(|n| format!("6,{n},1,-;x\n")).collect();
+        root.write("kmsg", &(storm + kill));
+        assert_eq!(told(&mut *source, 2, 0, &[]).kernel_log, State::Behind);
+        let mut batch = Batch::new();
+        source.sample(Timestamp::from_secs(3), &mut batch).unwrap();
+        let victims = batch.facts.oom_victims.iter().map(|victim| victim.process);
+        assert_eq!(victims.collect::<Vec<_>>(), [Some(ProcessKey { pid: 7, start: 0 })]);
+        assert_ne!(batch.facts.kernel_log, State::Lost);
+    }
+
+    #[test]
+    fn a_victim_has_the_real_user_of_its_process() {
+        let is_it = |uid, real_uid| {
+            let mut before = Before::default();
+            let key = ProcessKey { pid: 7, start: 0 };
+            let row = ProcessRow { uid, real_uid, ..ProcessRow::new(key, "python3".into()) };
+            before.processes =
+                Some(std::sync::Arc::new(crate::model::facts::ProcessTable { rows: vec![row], boot: None }));
+            let kill = Kill { pid: Some(7), uid: Some(1000), ..Kill::default() };
+            victim(&kill, (&before, None), &|_| true).process.is_some()
+        };
+        assert_eq!(
+            [is_it(1000, None), is_it(0, Some(1000)), is_it(0, Some(0)), is_it(1001, None)],
+            [true, true, false, false]
+        );
     }
 
     #[test]

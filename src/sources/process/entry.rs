@@ -177,11 +177,12 @@ impl Entry {
 
     /// Any process can make itself non-dumpable; its folder in /proc then belongs to root.
     fn look_closer(&mut self, root: &ProcRoot, reading: &mut Reading) {
+        self.row.real_uid = None;
         if self.row.uid != 0 || self.row.kernel {
             return;
         }
-        if let Ok([_, effective]) = root.users(self.pid(), 0, &mut reading.buffer) {
-            self.row.uid = effective;
+        if let Ok([real, effective]) = root.users(self.pid(), 0, &mut reading.buffer) {
+            (self.row.uid, self.row.real_uid) = (effective, Some(real));
         }
     }
 

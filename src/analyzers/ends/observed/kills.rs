@@ -32,7 +32,8 @@ impl Recent {
     pub(super) fn record_kills(&mut self, facts: &Facts) {
         let now = self.now;
         self.log = facts.kernel_log;
-        if self.log != KernelLog::Complete {
+        // What is left of it is read later.
+        if !matches!(self.log, KernelLog::Complete | KernelLog::Behind) {
             self.incomplete = now;
         }
         self.reports.retain(|(_, at)| *at >= self.oldest);
@@ -55,17 +56,26 @@ impl Recent {
                 self.kills.pop_front();
             }
             let row = victim.process.and_then(|process| facts.before.row(process.pid));
-            let (parent, group) = row.map(|row| (row.parent, row.cgroup.clone())).unwrap_or_default();
+            let ended = || {
+                let (parent, ..) = self.child_signals.get(&victim.process?)?;
+                Some((*parent, None))
+            };
+            let seen = row.map(|row| (row.parent, row.cgroup.clone()));
+            let (parent, group) = seen.or_else(ended).unwrap_or_default();
             self.kills.push_back(OomKilled { victim: victim.clone(), parent, group, at: now });
         }
         for killed in self.kills.iter_mut().filter(|killed| killed.victim.process.is_none()) {
             let pid = killed.victim.pid.filter(|_| self.log != KernelLog::Foreign);
             let row = pid.zip(facts.processes.as_ref()).and_then(|(pid, table)| table.get(pid));
+            let of_thread = || {
+                let process = facts.exited.iter().find(|thread| Some(thread.tid) == pid)?.process;
+                facts.before.row(process.pid).filter(|row| row.key == process)
+            };
             let is_victim = |row: &&ProcessRow| {
                 let is_older = real(row.key.start) / TICKS <= killed.at;
-                Some(row.uid) == killed.victim.uid && is_older
+                killed.victim.uid.is_some_and(|uid| row.is_of(uid)) && is_older
             };
-            if let Some(row) = row.filter(is_victim) {
+            if let Some(row) = row.filter(is_victim).or_else(|| of_thread().filter(is_victim)) {
                 killed.victim.process = Some(row.key);
                 (killed.parent, killed.group) = (row.parent, row.cgroup.clone());
             }
@@ -163,10 +173,10 @@ impl Recent {
                 .counters
                 .iter()
                 .any(|(path, (_, rises))| path != nearest && is_in(path, nearest) && !rises.is_empty());
-        // A kill that the log does not place can be any, and the log is read before the counters.
+        // The log is read before the counters. It does not place each kill: one that it does not may be counted here.
         let is_named_in = |killed: &&OomKilled| {
             let own = killed.group.as_ref().unwrap_or(&killed.victim.cgroup);
-            killed.at >= self.oldest - KEPT && (own.is_empty() || is_in(own, nearest))
+            killed.at >= self.oldest - KEPT && !own.is_empty() && is_in(own, nearest)
         };
         let named = self.kills.iter().filter(is_named_in).count();
         let rise: f64 = rises.iter().map(|(_, rise)| rise).sum();
