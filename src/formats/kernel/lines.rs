@@ -26,6 +26,7 @@ pub enum Line<'a> {
     },
     /// `Out of memory: Kill process N (X) score S or sacrifice child` (before Linux 5.1); the kill follows.
     Selected {
+        pid: Option<u32>,
         is_in_cgroup: bool,
     },
     /// `OOM victim N (X) is already exiting. Skip killing the task`.
@@ -129,6 +130,7 @@ pub fn line(message: &str) -> Option<Line<'_>> {
         return None;
     }
     invoked(message)
+        .or_else(|| requested(message))
         .or_else(|| choice(message).map(Line::Choice))
         .or_else(|| task(message))
         .or_else(|| kill(message))
@@ -177,6 +179,14 @@ fn invoked(message: &str) -> Option<Line<'_>> {
     let order = rest.split([',', ' ']).next()?.parse().ok()?;
     let digits = mask.split(|c: char| !c.is_ascii_hexdigit()).next()?;
     is_comm(comm).then_some(Line::Invoked { order, has_mask: digits.bytes().any(|digit| digit != b'0') })
+}
+
+/// `sysrq: Manual OOM execution`, on older kernels `SysRq : Manual OOM execution`: all that comes before the kill where reports are
+/// frequent.
+fn requested(message: &str) -> Option<Line<'_>> {
+    let (head, action) = message.rsplit_once(": ")?;
+    let is_it = action == "Manual OOM execution" && ["sysrq", "SysRq ", "sysrq: SysRq "].contains(&head);
+    is_it.then_some(Line::Invoked { order: -1, has_mask: true })
 }
 
 /// `oom-kill:constraint=…,oom_memcg=/a,task_memcg=/a/b,task=python3,pid=1234,uid=1000`, with `global_oom` instead of
@@ -261,7 +271,8 @@ fn kill(message: &str) -> Option<Line<'_>> {
     if rest.starts_with("OOM victim ") {
         return Some(Line::Skipped);
     }
-    rest.starts_with("Kill process ").then_some(Line::Selected { is_in_cgroup })
+    let pid = rest.strip_prefix("Kill process ")?.split(' ').next()?.parse().ok();
+    Some(Line::Selected { pid, is_in_cgroup })
 }
 
 /// `1234 (python3) total-vm:98304kB, anon-rss:91234kB, file-rss:0kB, shmem-rss:64kB, UID:1000 …`; on RHEL 7

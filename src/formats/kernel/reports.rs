@@ -82,6 +82,10 @@ struct Report {
 #[derive(Debug, Default)]
 pub struct Reports {
     report: Report,
+    /// The processes of lines `Kill process N` whose kill has not come, and whether each is for the limit of a cgroup.
+    selected: Vec<(u32, bool)>,
+    /// When the kernel wrote its last line, in microseconds.
+    last_us: u64,
     /// The line that the next part of it continues.
     fragment: String,
 }
@@ -89,10 +93,13 @@ pub struct Reports {
 /// How the lines begin that the kernel writes in parts.
 const CONTINUED: [&str; 4] =
     ["oom-kill:constraint=", "Task in ", "Tasks in ", "cgroup: fork rejected by pids controller in "];
-/// Microseconds between two lines of a report above which they belong to two.
+/// Microseconds between two lines of the kernel, or two kills of a report, above which they belong to two reports. Others come
+/// between: the list of processes, which takes minutes on a serial console.
 const LONGEST_PAUSE_US: u64 = 10_000_000;
 /// Most bytes of a line of several records: two paths and what is between them.
 const LONGEST: usize = 3 * 4096;
+/// Most lines `Kill process N` that are remembered.
+const MOST_SELECTED: usize = 16;
 /// Most processes of a report that are told apart.
 const MOST_KILLED: usize = 4096;
 
@@ -101,6 +108,11 @@ impl Reports {
     pub fn read(&mut self, record: &Record<'_>) -> Option<Event> {
         if !record.from_kernel {
             return None;
+        }
+        let pause = record.kernel_us.saturating_sub(self.last_us);
+        self.last_us = record.kernel_us;
+        if pause > LONGEST_PAUSE_US && self.report.killed.is_empty() {
+            self.report = Report::default();
         }
         // A name that a user chose can be a part of a line; what the kernel writes at once is none.
         let is_part = |line: &Line<'_>| {
@@ -114,13 +126,19 @@ impl Reports {
             if self.fragment.len() + record.message.len() <= LONGEST {
                 self.fragment.push_str(&record.message);
             }
-            let whole = std::mem::take(&mut self.fragment);
-            let event = line(&whole).and_then(|line| self.take(line, record.kernel_us));
-            self.fragment = whole;
+            let text = std::mem::take(&mut self.fragment);
+            let line = line(&text);
+            // What another CPU continues does not belong to it.
+            let goes_on = !line.as_ref().is_some_and(is_whole);
+            let event = line.and_then(|line| self.take(line, record.kernel_us));
+            if goes_on {
+                self.fragment = text;
+            }
             return event;
         }
         if CONTINUED.iter().any(|head| record.message.starts_with(head)) {
-            record.message.trim_end_matches('\n').clone_into(&mut self.fragment);
+            let part = Some(&record.message).filter(|_| !own.as_ref().is_some_and(is_whole));
+            part.map_or("", |part| part.trim_end_matches('\n')).clone_into(&mut self.fragment);
         }
         self.take(own?, record.kernel_us)
     }
@@ -135,7 +153,8 @@ impl Reports {
                 | Line::ForkRejected { .. }
         );
         if !is_other {
-            if at_us.saturating_sub(self.report.last_us) > LONGEST_PAUSE_US {
+            if !self.report.killed.is_empty() && at_us.saturating_sub(self.report.last_us) > LONGEST_PAUSE_US
+            {
                 self.report = Report::default();
             }
             self.report.last_us = at_us;
@@ -155,15 +174,21 @@ impl Reports {
             }
             Line::Task { cgroups } => {
                 report.begin_if_over();
-                let [cgroup, limit] = cgroups.map(|paths| paths.map(str::to_owned)).unwrap_or_default();
+                // Of two at once, each kill can belong to either (before Linux 4.19).
+                let is_only = report.choice.as_ref().is_none_or(|choice| choice.limit.is_empty());
+                let paths = cgroups.filter(|_| is_only).map(|paths| paths.map(str::to_owned));
+                let [cgroup, limit] = paths.unwrap_or_default();
                 report.scope = Some(OomScope::Cgroup);
                 report.choice = Some(Choice { scope: OomScope::Cgroup, process: None, cgroup, limit });
                 None
             }
-            Line::Selected { is_in_cgroup } => {
+            Line::Selected { pid, is_in_cgroup } => {
                 report.begin_if_over();
                 report.scope = report.scope.or(is_in_cgroup.then_some(OomScope::Cgroup));
                 report.is_selected = true;
+                self.selected.retain(|(own, _)| Some(*own) != pid);
+                self.selected.drain(..self.selected.len().saturating_sub(MOST_SELECTED - 1));
+                self.selected.extend(pid.map(|pid| (pid, is_in_cgroup)));
                 None
             }
             // One of a group does not end the report.
@@ -179,6 +204,8 @@ impl Reports {
             }
             Line::Kill { is_in_cgroup, victim } => {
                 self.fragment.clear();
+                let place = self.selected.iter().position(|(pid, _)| Some(*pid) == victim.pid);
+                let is_in_cgroup = is_in_cgroup.or(place.map(|place| self.selected.remove(place).1));
                 report.kill(is_in_cgroup, victim).map(Event::Kill)
             }
             Line::Xid { pci, xid, severity } => {
@@ -195,6 +222,16 @@ impl Reports {
                 Some(Event::Warning(warning))
             }
         }
+    }
+}
+
+/// Whether nothing can continue this line.
+const fn is_whole(line: &Line<'_>) -> bool {
+    match line {
+        Line::Choice(choice) => choice.process.is_some(),
+        Line::Task { cgroups } => cgroups.is_some(),
+        Line::ForkRejected { cgroup } => !cgroup.is_empty(),
+        _ => true,
     }
 }
 

@@ -23,9 +23,11 @@ fn texts(path: &Path) -> Vec<Text> {
             if let Some(event) = line.strip_prefix("= ") {
                 last.expected.push(event.to_owned());
             } else if let Some((head, message)) = line.split_once(' ') {
+                // `LEVEL+FLAG@SECOND`.
+                let (head, second) = head.split_once('@').unwrap_or((head, "1"));
                 let (level, flag) = head.split_once('+').unwrap_or((head, "-"));
                 let number = last.records.len();
-                last.records.push(format!("{level},{number},{},{flag};{message}", 1_000_000 + number));
+                last.records.push(format!("{level},{number},{second}{number:06},{flag};{message}"));
             }
         }
     }
