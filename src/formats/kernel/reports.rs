@@ -205,8 +205,8 @@ impl Reports {
             Line::Kill { is_in_cgroup, victim } => {
                 self.fragment.clear();
                 let place = self.selected.iter().position(|(pid, _)| Some(*pid) == victim.pid);
-                let is_in_cgroup = is_in_cgroup.or(place.map(|place| self.selected.remove(place).1));
-                report.kill(is_in_cgroup, victim).map(Event::Kill)
+                let selected = place.map(|place| self.selected.remove(place).1);
+                report.kill(is_in_cgroup, selected, victim).map(Event::Kill)
             }
             Line::Xid { pci, xid, severity } => {
                 Some(Event::Xid { pci: pci.to_ascii_lowercase(), xid, severity })
@@ -243,9 +243,15 @@ impl Report {
         }
     }
 
-    /// The kill of a line; absent where the report has it already.
-    fn kill(&mut self, is_in_cgroup: Option<bool>, victim: Victim<'_>) -> Option<Kill> {
-        let is_of_other_scope = match (is_in_cgroup, self.scope) {
+    /// The kill of a line; absent where the report has it already. Whether it is for the limit of a cgroup is in this line, or in that
+    /// which `selected` the process.
+    fn kill(
+        &mut self,
+        is_in_cgroup: Option<bool>,
+        selected: Option<bool>,
+        victim: Victim<'_>,
+    ) -> Option<Kill> {
+        let is_of_other_scope = match (is_in_cgroup.or(selected), self.scope) {
             (Some(is_in_cgroup), Some(scope)) => is_in_cgroup != (scope == OomScope::Cgroup),
             _ => !self.killed.is_empty() && is_in_cgroup != self.is_in_cgroup,
         };
@@ -258,7 +264,7 @@ impl Report {
         } else if victim.pid.is_some_and(|pid| self.killed.contains(&pid)) {
             return None;
         }
-        let scope = match is_in_cgroup {
+        let scope = match is_in_cgroup.or(selected) {
             Some(true) => Some(OomScope::Cgroup),
             _ if self.is_request => Some(OomScope::Request),
             _ if self.is_page_fault && self.scope == Some(OomScope::Host) => Some(OomScope::PageFault),

@@ -563,9 +563,9 @@ mod tests {
         let kill = "3,9999999,5000000,-;Out of memory: Killed process 7 (python3) total-vm:300kB, anon-rss:200kB, file-rss:20kB, shmem-rss:2kB, UID:1000 pgtables:9kB oom_score_adj:0\n";
         let storm: String = (0..=MOST).map(|n| format!("6,{n},1,-;x\n")).collect();
         root.write("kmsg", &(storm + kill));
-        told(&mut *source, 2, 0, &[]);
         // Logged 5 s after boot at the earliest, of a process that started after 1,000 s.
         let later = process::ticks(clock::after_boot(Duration::from_secs(1_000)));
+        told(&mut *source, 2, later, &[]);
         let victims = told(&mut *source, 3, later, &[]).oom_victims;
         assert_eq!(victims.iter().map(|victim| victim.process).collect::<Vec<_>>(), [None]);
     }
