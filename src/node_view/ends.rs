@@ -91,7 +91,11 @@ fn how(end: &End) -> String {
         EndCause::SharedMemory => {
             let mount = end.resource.as_ref().map(|own| escaped(own.mount.as_str())).unwrap_or_default();
             let mount = or(&mount, "/dev/shm or another tmpfs");
-            format!("ended by SIGBUS, {certainty}because {mount}{limit} was full")
+            let how = match exit_status(end) {
+                Some(ExitStatus::Code(_)) => format!("failed{}", status(end)),
+                _ => ended(end),
+            };
+            format!("{how}, {certainty}because {mount}{limit} was full")
         }
         EndCause::HugePages => {
             format!("was ended by the kernel, {certainty}because its pool of huge pages was empty")
@@ -120,7 +124,9 @@ fn how(end: &End) -> String {
         ),
         EndCause::ProcessLimit => match reached(end) {
             Some(limit) => format!("ended, {certainty}because its limit of {limit} was reached"),
-            None => format!("ended, {certainty}because an allocation on the host was refused"),
+            None => format!(
+                "ended, {certainty}because one of its limits was reached, or the host refused it memory"
+            ),
         },
         EndCause::WillNotFit => "ended itself, because its memory would not have fitted".to_owned(),
         EndCause::GpuFault => format!("ended, {certainty}because of an error of its GPU{}", xid(end)),
@@ -222,6 +228,9 @@ fn reached(end: &End) -> Option<String> {
     end.evidence.iter().find_map(|seen| match seen {
         EndEvidence::Limit { limit, value } => Some(limit_words(*limit, *value)),
         EndEvidence::LimitUsed { limit, value, .. } => Some(limit_words(*limit, Some(*value))),
+        EndEvidence::ForkRejected { cgroup } => {
+            Some(format!("processes and threads in {} (pids.max)", escaped(cgroup.as_str())))
+        }
         _ => None,
     })
 }
@@ -550,7 +559,21 @@ mod tests {
         assert!(
             sentence(&limited).ends_with("because its limit of open files (ulimit -n, 173) was reached.")
         );
-        assert!(public_sentence(&limited).ends_with("because an allocation on the host was refused."));
+        let unnamed = "because one of its limits was reached, or the host refused it memory.";
+        assert!(public_sentence(&limited).ends_with(unnamed));
+        let rejected = EndEvidence::ForkRejected { cgroup: "/jobs".into() };
+        let limited = End { evidence: vec![rejected, code(1)], ..limited };
+        let words = "because its limit of processes and threads in /jobs (pids.max) was reached.";
+        assert!(sentence(&limited).ends_with(words), "{}", sentence(&limited));
+        assert_eq!(remarks(&limited), ["Raise this limit, or lower what it uses."]);
+        for (status, words) in
+            [(ExitStatus::Code(1), "failed with exit code 1"), (ExitStatus::Signal(7), "was ended by SIGBUS")]
+        {
+            assert_eq!(
+                told(EndCause::SharedMemory, 0.95, vec![EndEvidence::Status(status)]),
+                format!("{who} {words}, because /dev/shm or another tmpfs was full.")
+            );
+        }
         let secret = End {
             cause: EndCause::Killed,
             evidence: vec![EndEvidence::SentBy(Sender { pid: 9, comm: "mine".into(), user_id: Some(1) })],

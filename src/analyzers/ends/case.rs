@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::classify::Case;
 use super::episode::{Episode, Member};
-use super::observed::{Child, Observed, Recent};
+use super::observed::{Child, Observed, Recent, SIGKILL};
 use super::others;
 use crate::model::analyzer::View;
 use crate::model::ends::{ExitStatus, FailedAllocation, ProcessLimit};
@@ -89,6 +89,18 @@ pub(super) fn add_said(
     (step, phase)
 }
 
+/// Whether `timeout` has sent SIGKILL to a process, as far as the ends of both tell. It sends it to its own process group too, in which
+/// the program that started it is not.
+fn is_timed_out(recent: &Recent, episode: &Episode, member: &Member) -> bool {
+    let is_ended_by_other = |own: &Member| recent.is_signalled(own.key) || recent.kill_of(own.key).is_some();
+    let is_killed = |own: &&Member| recent.status_of(own.key).and_then(ExitStatus::signal) == Some(SIGKILL);
+    let mut own = [member].into_iter().chain(episode.above(member));
+    own.find(|own| own.comm.as_str() == "timeout")
+        .filter(is_killed)
+        .is_some_and(|timeout| !episode.above(timeout).any(|own| is_killed(&own)))
+        && !episode.members.iter().any(is_ended_by_other)
+}
+
 /// What was observed of a process from outside.
 pub(super) fn case(
     view: &View<'_>,
@@ -115,6 +127,7 @@ pub(super) fn case(
         log: recent.log_since(episode.between().0, episode.workload.user),
         child_signal,
         limits: member.limits,
+        is_timed_out: is_timed_out(recent, episode, member),
         report: recent.report_of(member.key, &group),
         comm: member.comm.clone(),
         kill_by_name: recent.kill_by_name(&member.comm, &group),

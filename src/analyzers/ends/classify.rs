@@ -59,6 +59,8 @@ pub(super) struct Case {
     pub(super) child_signal: Option<super::observed::Child>,
     /// Its own limits; that of CPU time only where it can have reached it.
     pub(super) limits: OwnLimits,
+    /// Whether `timeout` had started it, or is it, and ended so as it does after it has sent SIGKILL.
+    pub(super) is_timed_out: bool,
     /// What else the kernel logged of it.
     pub(super) report: Option<EndEvidence>,
     /// The cgroup whose counter of OOM kills rose more often than the log explains by other processes, and whether it is that of the

@@ -276,7 +276,7 @@ impl Episode {
     }
 
     /// Those of the processes above that ended with it, the nearest first.
-    fn above<'e>(&'e self, member: &'e Member) -> impl Iterator<Item = &'e Member> {
+    pub(super) fn above<'e>(&'e self, member: &'e Member) -> impl Iterator<Item = &'e Member> {
         let parent = |child: &&Member| self.members.iter().find(|own| own.key.pid == child.parent);
         std::iter::successors(Some(member), parent).skip(1).take(self.members.len())
     }

@@ -17,6 +17,7 @@ const SIGINT: i32 = 2;
 const SIGABRT: i32 = 6;
 const SIGBUS: i32 = 7;
 const SIGKILL: i32 = 9;
+const SIGSEGV: i32 = 11;
 const SIGPIPE: i32 = 13;
 const SIGTERM: i32 = 15;
 const SIGXCPU: i32 = 24;
@@ -204,9 +205,11 @@ fn cpu_limit(case: &Case, is_it: bool) -> Option<Option<EndEvidence>> {
 /// The share of a limit from which an allocation that is refused is more probable than another reason of a failure; above the limit that is read, it was raised since.
 const MOST_OF_LIMIT: f64 = 0.75;
 
-/// A failure without another exception, after most of the address space that the process may have was taken.
+/// A failure without another exception, after most of the address space that the process may have was taken. Programs in C and C++
+/// abort then, or use the pointer that they did not get.
 fn address_space(case: &Case) -> Option<Option<EndEvidence>> {
-    let (limit, most) = case.limits.address_space.filter(|_| case.has_failed() && is_own_end(case))?;
+    let may_lack_memory = case.has_failed() || [Some(SIGABRT), Some(SIGSEGV)].contains(&case.signal());
+    let (limit, most) = case.limits.address_space.filter(|_| may_lack_memory)?;
     let share = most.value() / limit.value().max(1.0);
     let (limit, value) = (ProcessLimit::AddressSpace, limit.get());
     when(
@@ -344,7 +347,7 @@ rules! {
     "the same by another name, or of a process that it had started, a minute before or beside another exception" => None, 0.6, "a sample of that process", |case| other_kill(case, false, |_| true).or_else(|| other_kill(case, true, |_| true));
     "it failed, and the counter of OOM kills of its cgroup rose" => Some(Cause::CgroupLimit), 0.6, READABLE,
         |case| counted(case, true).filter(|_| case.has_failed());
-    "it failed without reporting an exception, and three quarters of the limit of its address space were used" => Some(Cause::ProcessLimit), 0.6, "the exception, by its client or its log",
+    "it failed, or ended by SIGABRT or SIGSEGV, without reporting an exception, and three quarters of the limit of its address space were used" => Some(Cause::ProcessLimit), 0.6, "the exception, by its client or its log",
         address_space;
     "it reported an allocation that failed, and another exception later" => Some(Cause::Failed), 0.7, "",
         |case| {
@@ -361,6 +364,11 @@ rules! {
         |case| when(!case.sees_log() && case.signal() == Some(SIGKILL) && is_full(case.cgroup.as_ref()) && !case.counts_kills, None);
     "SIGKILL, and 95 % of the host's memory were used" => Some(Cause::HostMemory), 0.7, READABLE,
         |case| when(!case.sees_log() && case.signal() == Some(SIGKILL) && is_full(case.host.as_ref()), None);
+    "SIGKILL of which the sender is not known, and `timeout`, which had started it, ended by SIGKILL or with 137" => Some(Cause::TimeLimit), 0.7, TRACED,
+        |case| {
+            let sees_kills = case.sees_log() || case.counts_kills;
+            when(case.is_timed_out && sees_kills && case.signal() == Some(SIGKILL) && case.sender.is_none(), None)
+        };
     "SIGKILL that the kernel sent, and the complete kernel log names no reason: a limit of CPU time, or the end of its pid namespace" => Some(Cause::Unknown), 1.0, "",
         |case| when(case.signal() == Some(SIGKILL) && case.sender == Some(None), None);
     "SIGKILL, and the complete kernel log has no OOM kill of it" => Some(Cause::Killed), 0.9, TRACED,

@@ -621,11 +621,16 @@ fn a_kill_that_is_not_placed_does_not_explain_the_counter_of_a_cgroup() {
         }
     };
     node.tick(kills(3)).tick(kills(3));
-    let ends = node.end(&[11], |batch| {
+    node.running.clear();
+    node.tick(|batch| {
         kills(4)(batch);
         batch.facts.oom_victims.push(bare_kill(4_711));
         exit(batch, 11, 9);
     });
+    (0..4).for_each(|_| {
+        node.tick(kills(4));
+    });
+    let ends = &node.last.outlook.ends;
     assert_eq!((ends[0].cause, ends[0].probability), (EndCause::CgroupLimit, 0.95), "{ends:?}");
 }
 

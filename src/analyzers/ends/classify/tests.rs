@@ -193,6 +193,11 @@ fn signals_of_the_kernel_are_not_those_of_a_person() {
     let counted_kill = Some(("/a".into(), true));
     check_exactly(&Case { counted_kill, ..near(500, code(1)) }, EndCause::CgroupLimit, 0.6);
     check_exactly(&near(590, code(0)), EndCause::Finished, 0.99);
+    for own in [SIGABRT, 11] {
+        check_exactly(&near(590, signal(own)), EndCause::ProcessLimit, 0.6);
+        check_exactly(&near(400, signal(own)), EndCause::Failed, 0.9);
+    }
+    check_exactly(&near(590, signal(SIGKILL)), EndCause::Killed, 0.9);
     check_exactly(&near(590, Case { exception: "ValueError".into(), ..code(1) }), EndCause::Failed, 0.9);
     check_exactly(&used(signal(SIGKILL)), EndCause::TimeLimit, 0.75);
     check_exactly(&Case { sender: Some(None), ..used(signal(SIGKILL)) }, EndCause::TimeLimit, 0.9);
@@ -207,6 +212,12 @@ fn signals_of_the_kernel_are_not_those_of_a_person() {
     check_exactly(&signal(SIGHUP), EndCause::Killed, 0.9);
     check_exactly(&Case { comm: "timeout".into(), ..code(124) }, EndCause::TimeLimit, 0.95);
     check_exactly(&code(124), EndCause::Failed, 0.9);
+    let timed_out = Case { is_timed_out: true, ..signal(SIGKILL) };
+    check_exactly(&timed_out, EndCause::TimeLimit, 0.7);
+    check_exactly(&Case { sender: by("bash"), ..timed_out.clone() }, EndCause::Killed, 0.99);
+    check_exactly(&Case { log: KernelLog::Unread, ..timed_out.clone() }, EndCause::Unknown, 1.0);
+    let group = Some(kill(OomScope::Cgroup, "/jobs/a"));
+    check_exactly(&Case { kernel_kill: group, ..timed_out }, EndCause::CgroupLimit, 0.99);
     check_exactly(&Case { sender: by("timeout"), ..signal(SIGTERM) }, EndCause::TimeLimit, 0.95);
     check_exactly(&Case { sender: by("bash"), ..signal(SIGXCPU) }, EndCause::Failed, 0.9);
 }

@@ -279,3 +279,32 @@ fn a_signal_of_a_parent_outside_of_the_workload_is_one_of_another_program() {
     });
     assert_eq!((ends.len(), ends[0].cause, ends[0].pid), (1, EndCause::Killed, 11), "{ends:?}");
 }
+
+#[test]
+fn what_ends_by_sigkill_with_timeout_has_reached_its_time() {
+    // A shell (11), `timeout` (12), and what it started (13, 14).
+    let ended = |shell: Option<i32>, timeout: i32, others: &'static str| {
+        let mut node = Node::new(&[11, 12, 13, 14].map(|pid| (pid, "train", None)));
+        node.parents = [(12, 11), (13, 12), (14, 13)].into();
+        node.of_root = [(12, others)].into();
+        node.tick(|_| {}).tick(|_| {});
+        let mut gone = vec![12, 13, 14];
+        gone.extend(shell.map(|_| 11));
+        let ends = node.end(&gone, |batch| {
+            exit(batch, 14, 9);
+            exit(batch, 13, 9);
+            exit(batch, 12, timeout);
+            shell.into_iter().for_each(|status| exit(batch, 11, status));
+        });
+        (ends[0].cause, ends[0].probability)
+    };
+    let limit = (EndCause::TimeLimit, 0.7);
+    assert_eq!(ended(Some(1 << 8), 9, "timeout"), limit);
+    // With --foreground it lives.
+    assert_eq!(ended(None, 137 << 8, "timeout"), limit);
+    // All of a group were killed, or `timeout` forwarded another end.
+    let killed = (EndCause::Killed, 0.9);
+    assert_eq!(ended(Some(9), 9, "timeout"), killed);
+    assert_eq!(ended(Some(1 << 8), 9, "env"), killed);
+    assert_eq!(ended(Some(1 << 8), 1 << 8, "timeout"), killed);
+}
