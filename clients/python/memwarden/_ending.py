@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import resource
 import sys
 from typing import Any, List, Optional, Tuple
 
 from ._base import JSON, LONGEST_NAME, _now, _short, _size
+from ._fit_plan import free_of
 
 # Parts of the texts of errors that mean a failed allocation: of torch, JAX and the libraries of CUDA. Texts are not sent.
 _OF_DEVICE = ("out of memory", "RESOURCE_EXHAUSTED", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
@@ -16,6 +18,9 @@ _OF_HOST = ("DefaultCPUAllocator",)
 # What torch says where a file in memory, or one of a checkpoint, finds no space.
 _OF_SHM = ("unable to allocate shared memory(shm)", "unable to write to file </torch_")
 _OF_SPACE = ("No space left on device", "file write failed")
+# What torch.save says of any file that it could not write: the reason where nothing is free there.
+_OF_WRITER = ("iostream error", "unexpected pos ")
+_LEAST_FREE = 1 << 20
 # The packages whose errors are read; those of others may compute their texts.
 _READ = ("builtins", "torch", "jax", "jaxlib", "tensorflow")
 # Functions of the interpreter that start processes and threads: EAGAIN of these is a limit, and otherwise one of input and output.
@@ -141,9 +146,27 @@ def _space(value: BaseException) -> Optional[str]:
     if type(value) is not RuntimeError:
         return None
     text: Any = value.args[0] if value.args else ""
+    if type(text) is str and any(part in text for part in _OF_WRITER):
+        path = _written(value)
+        free = None if path is None else free_of(os.path.dirname(path))
+        if path is None or free is None or free >= _LEAST_FREE:
+            return None
+        return "shm" if path.startswith("/dev/shm/") else "disk"
     if type(text) is not str or not any(part in text for part in _OF_SPACE):
         return None
     return "shm" if any(part in text for part in _OF_SHM) else "disk"
+
+
+def _written(value: BaseException) -> Optional[str]:
+    """The path of the file that torch.save was writing when this was raised; None where it had none."""
+    trace = value.__traceback__
+    while trace is not None:
+        frame = trace.tb_frame
+        if frame.f_code.co_name == "save" and frame.f_globals.get("__name__") == "torch.serialization":
+            file = frame.f_locals.get("f")
+            return os.path.abspath(file) if isinstance(file, (str, os.PathLike)) else None
+        trace = trace.tb_next
+    return None
 
 
 def _is_number(value: BaseException) -> bool:

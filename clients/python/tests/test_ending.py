@@ -4,9 +4,12 @@ import json
 import os
 import subprocess
 import sys
+import types
 
 import pytest
 from conftest import CLIENT
+
+from memwarden import _ending
 
 ENDS = {
     "pass": ("finished", "finished", None, None),
@@ -149,3 +152,23 @@ def test_the_last_message_says_how_the_program_ends(daemon, python, how):
     (bye,) = daemon.of("bye")
     assert tuple(bye.get(key) for key in ("end", "reason", "resource", "phase")) == ENDS[how]
     assert "secret" not in json.dumps(daemon.all())
+
+
+@pytest.mark.parametrize("text", ["basic_ios::clear: iostream error", "[enforce fail at inline_container.cc:815] . unexpected pos 64 vs 0"])
+@pytest.mark.parametrize(
+    ("file", "free", "expected"),
+    [
+        ("/data/secret.pt", 0, "disk"),
+        ("/dev/shm/secret.pt", 0, "shm"),
+        ("/data/secret.pt", 1 << 30, None),
+        (None, 0, None),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_written_found_no_space_where_none_is_free(monkeypatch, text, file, free, expected):
+    monkeypatch.setattr(os, "statvfs", lambda _: types.SimpleNamespace(f_bavail=free, f_frsize=1))
+    names = {"__name__": "torch.serialization"}
+    exec("def save(obj, f): raise RuntimeError(obj)", names)
+    with pytest.raises(RuntimeError) as raised:
+        names["save"](text, file)
+    found = _ending.described(raised.value)
+    assert (found["end"], found.get("resource")) == ("exception" if expected is None else "out_of_space", expected)
