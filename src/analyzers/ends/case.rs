@@ -95,10 +95,9 @@ fn is_timed_out(recent: &Recent, episode: &Episode, member: &Member) -> bool {
     let is_ended_by_other = |own: &Member| recent.is_signalled(own.key) || recent.kill_of(own.key).is_some();
     let is_killed = |own: &&Member| recent.status_of(own.key).and_then(ExitStatus::signal) == Some(SIGKILL);
     let mut own = [member].into_iter().chain(episode.above(member));
-    own.find(|own| own.comm.as_str() == "timeout")
-        .filter(is_killed)
-        .is_some_and(|timeout| !episode.above(timeout).any(|own| is_killed(&own)))
-        && !episode.members.iter().any(is_ended_by_other)
+    own.find(|own| own.comm.as_str() == "timeout").filter(is_killed).is_some_and(|timeout| {
+        !episode.above(timeout).any(|own| recent.status_of(own.key) == Some(ExitStatus::Signal(SIGKILL)))
+    }) && !episode.members.iter().any(is_ended_by_other)
 }
 
 /// What was observed of a process from outside.

@@ -176,8 +176,9 @@ impl Member {
                 Err(error) => self.files_refused |= !has_exited(&error),
             }
         }
-        // A process, or the shell that becomes it, sets its limits as it starts: read at 0.25 s of CPU time, 0.5 s, 1 s, ...
-        if row.cpu_ticks >= self.limits_due.max(process::clock_ticks() / 4) {
+        // A process, or the shell that becomes it, sets its limits as it starts: read in its second sample, and at 0.25 s of CPU time,
+        // 0.5 s, 1 s, ...
+        if self.age == 1 || row.cpu_ticks >= self.limits_due.max(process::clock_ticks() / 4) {
             self.limits_due = row.cpu_ticks.saturating_mul(2);
             let text = files.root.read(pid, "limits", &mut files.buffer);
             self.limits = text.map(process::own_limits).unwrap_or_default();

@@ -300,6 +300,8 @@ fn what_ends_by_sigkill_with_timeout_has_reached_its_time() {
     };
     let limit = (EndCause::TimeLimit, 0.7);
     assert_eq!(ended(Some(1 << 8), 9, "timeout"), limit);
+    // As shells and `memwarden run` state it.
+    assert_eq!(ended(Some(137 << 8), 9, "timeout"), limit);
     // With --foreground it lives.
     assert_eq!(ended(None, 137 << 8, "timeout"), limit);
     // All of a group were killed, or `timeout` forwarded another end.
