@@ -48,6 +48,8 @@ pub struct Kill {
     pub pid: Option<u32>,
     /// The pid of the process that the line before chose; absent where none is known.
     pub chosen: Option<u32>,
+    /// Whether it is one of those of a cgroup, as far as the lines before tell: it can be another one, without its report.
+    pub is_of_group: bool,
     /// The kernel's name of that process or thread; empty where the line is cut before its end.
     pub comm: String,
     pub uid: Option<u32>,
@@ -95,7 +97,8 @@ const CONTINUED: [&str; 4] =
     ["oom-kill:constraint=", "Task in ", "Tasks in ", "cgroup: fork rejected by pids controller in "];
 /// Microseconds between two lines of the kernel, or two kills of a report, above which they belong to two reports. Others come
 /// between: the list of processes, which takes minutes on a serial console.
-const LONGEST_PAUSE_US: u64 = 10_000_000;
+const LONGEST_PAUSE_US: u64 = 60_000_000;
+const LONGEST_PAUSE_OF_KILLS_US: u64 = 10_000_000;
 /// Most bytes of a line of several records: two paths and what is between them.
 const LONGEST: usize = 3 * 4096;
 /// Most lines `Kill process N` that are remembered.
@@ -153,7 +156,8 @@ impl Reports {
                 | Line::ForkRejected { .. }
         );
         if !is_other {
-            if !self.report.killed.is_empty() && at_us.saturating_sub(self.report.last_us) > LONGEST_PAUSE_US
+            if !self.report.killed.is_empty()
+                && at_us.saturating_sub(self.report.last_us) > LONGEST_PAUSE_OF_KILLS_US
             {
                 self.report = Report::default();
             }
@@ -282,6 +286,7 @@ impl Report {
             is_scope_stated: scope.is_some(),
             pid: victim.pid,
             chosen: chosen.map(|(pid, _)| pid),
+            is_of_group: self.group.is_some(),
             comm: victim.comm.to_owned(),
             uid: victim.uid.or(chosen.map(|(_, uid)| uid)),
             resident: victim.resident,

@@ -39,6 +39,7 @@ pub static REGISTRATION: Registration = Registration {
             reports: Reports::default(),
             behind: None,
             has_lost: false,
+            group: None,
             threads: Vec::new(),
             counters: None,
         })
@@ -65,6 +66,8 @@ struct Kmsg {
     behind: Option<Before>,
     /// Whether records of these lines are lost.
     has_lost: bool,
+    /// The cgroup of the last process that was killed for itself, as far as it is known.
+    group: Option<Label>,
     /// Threads that the kernel named in the last tick, of processes that were not known yet.
     threads: Vec<(u32, ReportOf)>,
     /// Absent until the log was opened once: nothing was counted before.
@@ -152,7 +155,8 @@ impl Kmsg {
             };
             match self.reports.read(&record) {
                 Some(Event::Kill(kill)) => {
-                    let victim = victim(&kill, (&facts.before, self.behind.as_ref()), &is_meant);
+                    let known = (&facts.before, self.behind.as_ref());
+                    let victim = victim(&kill, known, &is_meant, &mut self.group);
                     counters.kills[victim.scope as usize] += 1;
                     counters.last = Some((at, victim.clone()));
                     facts.oom_victims.push(victim);
@@ -222,7 +226,12 @@ fn row_of<'k>(
 }
 
 /// The victim of a kill. Its process is that of the pid if the user is the same; its name can have changed since the last tick.
-fn victim(kill: &Kill, known: Known<'_>, is_meant: &impl Fn(&&ProcessRow) -> bool) -> OomVictim {
+fn victim(
+    kill: &Kill,
+    known: Known<'_>,
+    is_meant: &impl Fn(&&ProcessRow) -> bool,
+    group: &mut Option<Label>,
+) -> OomVictim {
     let is_it = |row: &&ProcessRow| kill.uid.is_none_or(|uid| row.is_of(uid)) && is_meant(row);
     let find = |pid: Option<u32>| row_of(pid?, known, &is_it);
     let named = find(kill.pid);
@@ -230,12 +239,17 @@ fn victim(kill: &Kill, known: Known<'_>, is_meant: &impl Fn(&&ProcessRow) -> boo
     let is_chosen = named.is_none() || kill.chosen.is_none() || kill.chosen == kill.pid;
     let (row, before) = named.or_else(|| find(kill.chosen)).unzip();
     let mut cgroups = [&kill.cgroup, &kill.limit_cgroup].map(|path| Label::printable(path));
-    // So it is where the process is in another cgroup. The paths of the log are those of the host.
+    // So it is where the process is elsewhere than the others of its group. The paths of the log are those of the host.
     let is_in = |path: &Label| {
         let seen = path.as_str().trim_start_matches("/..");
         seen == "/" || cgroups[0].as_str().ends_with(seen) || within(path.as_str(), cgroups[0].as_str())
     };
-    if !is_chosen || row.and_then(|row| row.cgroup.as_ref()).is_some_and(|path| !is_in(path)) {
+    let own = row.and_then(|row| row.cgroup.as_ref());
+    let is_elsewhere = kill.is_of_group && own.is_some_and(|path| own != group.as_ref() && !is_in(path));
+    if !kill.is_of_group {
+        *group = own.cloned();
+    }
+    if !is_chosen || is_elsewhere {
         cgroups = Default::default();
     }
     let [cgroup, limit_cgroup] = cgroups;
@@ -417,14 +431,18 @@ mod tests {
         // A number of no process is that of a thread.
         let thread = KILL.replace("process 48213", "process 50000");
         assert_eq!(victim(&thread, "/"), (pid, limit.clone()));
-        // Its own cgroup, as a cgroup namespace has it too, and those of other reports that were written at the same time.
-        for (group, expected) in [
+        // One after those of a group, in another cgroup, as a cgroup namespace has it too.
+        let group = KILL.replace("48213", "47000")
+            + "6,903,77000300,-;Tasks in /sys\\x5cx2dtem.slice/job are going to be killed due to memory.oom.group set\n"
+            + &KILL.lines().last().unwrap().replace("902,77000200", "904,77000400")
+            + "\n";
+        for (own, expected) in [
             ("/sys?x2dtem.slice/job", limit.as_str()),
             ("/../sys?x2dtem.slice/job", &limit),
             ("/sys?x2dtem.slice/job/step", &limit),
             ("/sys?x2dtem.slice/other", ""),
         ] {
-            assert_eq!(victim(KILL, &group.replace('?', "\\")), (pid, expected.to_owned()), "{group}");
+            assert_eq!(victim(&group, &own.replace('?', "\\")), (pid, expected.to_owned()), "{own}");
         }
     }
 
@@ -595,7 +613,7 @@ mod tests {
             before.processes =
                 Some(std::sync::Arc::new(crate::model::facts::ProcessTable { rows: vec![row], boot: None }));
             let kill = Kill { pid: Some(7), uid: Some(1000), ..Kill::default() };
-            victim(&kill, (&before, None), &|_| true).process.is_some()
+            victim(&kill, (&before, None), &|_| true, &mut None).process.is_some()
         };
         assert_eq!(
             [is_it(1000, None), is_it(0, Some(1000)), is_it(0, Some(0)), is_it(1001, None)],
