@@ -2,7 +2,8 @@
 //!
 //! # What it says
 //! One [`End`] for each workload that ends, for each rank, and for each other process that a signal ended or that held much
-//! memory; processes of a workload that end together are one end, explained by the one whose cause is the strongest. Also one for
+//! memory; processes of a workload that end together are one end, explained by the one whose cause is the strongest. Where the main
+//! process of a workload fails and others live on, its end is that of the workload, and not theirs. Also one for
 //! each process of no workload that the kernel's OOM killer killed.
 //!
 //! # Method
