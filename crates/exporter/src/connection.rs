@@ -380,7 +380,11 @@ mod tests {
         ) -> Response<Sent> {
             // The clock moves within this poll, as if it had computed for as long.
             let mut took = pin!(tokio::time::advance(Duration::from_secs(3)));
-            poll_fn(|cx| Poll::Ready(drop(took.as_mut().poll(cx)))).await;
+            poll_fn(|cx| {
+                let _ = took.as_mut().poll(cx);
+                Poll::Ready(())
+            })
+            .await;
             let http2 = request.version() == Version::HTTP_2;
             Answer::text(StatusCode::OK, "done").finish(open, false, http2)
         }
