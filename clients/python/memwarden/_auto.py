@@ -1,33 +1,104 @@
-"""Instrumentation without a change to the program; auto/sitecustomize.py calls `start_auto` after the import of torch."""
+"""Instrumentation without a change to the program; auto/sitecustomize.py calls `start_auto` after the import of torch.
+
+The monitor and the hooks are loaded when the program makes its first optimizer, or uses a device: most processes that import torch (workers
+of loaders, launchers, tools) do neither.
+"""
 
 from __future__ import annotations
 
+import functools
 import os
+import threading
+import time
+from typing import Any, Callable
 
-from . import _monitor
-from ._base import _guarded
-from ._fit import wrap_saves
-from ._hooks import watch_all
-from ._process import _torch
+from ._base import _guarded, _hiding
+from ._process import _devices, _load_thread_exit, _torch
+
+# Held while the monitor begins; whether it has, or will not; and the hooks.
+_lock = threading.RLock()
+_decided = False
+_watch: Any = None
 
 
 @_guarded()
 def start_auto() -> None:
-    """Attaches a monitor to the hooks of torch, which has been imported; never raises."""
+    """Waits for what there is to report in a process that has imported torch; never raises."""
     mode = os.environ.get("MEMWARDEN_AUTO", "")
-    if (
-        _monitor._automatic is not None
-        or mode in ("", "0")
-        or os.environ.get("MEMWARDEN_DISABLE", "") not in ("", "0")
-    ):
+    # `torch.optim` deletes the name of its own module.
+    kind = __import__("torch.optim.optimizer", fromlist=["Optimizer"]).Optimizer
+    off = os.environ.get("MEMWARDEN_DISABLE", "") not in ("", "0")
+    if mode in ("", "0") or off or hasattr(kind.__init__, "_memwarden"):
         return
-    monitor = _monitor.Monitor(phase_memory=mode != "steps")
-    monitor._session.quiet = True
-    # Workers that only import torch are not reported; evaluation and inference have loaders too.
-    monitor._phases.starting = ("forward", "optimizer")
-    watch = watch_all(monitor, mode != "steps")
+    original = kind.__init__
+
+    @functools.wraps(original)
+    def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        original(optimizer, *args, **kwargs)
+        watch = _begin(mode)
+        if watch is not None and mode != "steps":
+            watch.made(optimizer)
+
+    made._memwarden = True  # type: ignore[attr-defined]
+    kind.__init__ = made
     if mode != "steps":
-        watch.await_optimizer(__import__("torch.optim.optimizer", fromlist=["Optimizer"]).Optimizer)
-        wrap_saves(lambda: watch.fit, _torch(), "save")
-    _monitor._automatic = monitor
-    monitor._run()
+        wrap_saves(lambda: None if _watch is None else _watch.fit, _torch(), "save")
+    _load_thread_exit()
+    threading.Thread(target=_await_devices, args=(mode,), name="memwarden", daemon=True).start()
+
+
+def _await_devices(mode: str) -> None:
+    while not _decided:
+        with _hiding("devices"):
+            if _devices():
+                _begin(mode)
+                return
+        time.sleep(1.0)
+
+
+@_guarded()
+def _begin(mode: str) -> Any:
+    """The hooks of the monitor, which is made at the first call; None where the program reports itself."""
+    global _decided, _watch
+    if _decided:
+        return _watch
+    with _lock:
+        if _decided:
+            return _watch
+        _decided = True
+        from . import _monitor
+        from ._hooks import watch_all
+
+        if any(each._session.ready for each in list(_monitor._monitors)):
+            return None
+        monitor = _monitor.Monitor(phase_memory=mode != "steps")
+        monitor._session.quiet = True
+        # Workers that only import torch are not reported; evaluation and inference have loaders too.
+        monitor._phases.starting = ("forward", "optimizer")
+        _watch = watch_all(monitor, mode != "steps")
+        _monitor._automatic = monitor
+        monitor._run()
+        return _watch
+
+
+def wrap_saves(of: Callable[[], Any], owner: Any, name: str) -> None:
+    """A function that writes a file with tensors is measured from now on, where there are predictions."""
+    original = getattr(owner, name, None)
+    if original is None or hasattr(original, "_memwarden"):
+        return
+
+    @functools.wraps(original)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        fit, written = of(), False
+        if fit is None:
+            return original(*args, **kwargs)
+        fit.save_begins(next((each for each in (*args, *kwargs.values()) if isinstance(each, (str, os.PathLike))), None))
+        try:
+            result = original(*args, **kwargs)
+            written = True
+            return result
+        finally:
+            fit.save_ends(written)
+
+    wrapped._memwarden = True  # type: ignore[attr-defined]
+    setattr(owner, name, wrapped)

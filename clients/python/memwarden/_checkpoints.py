@@ -7,7 +7,6 @@ import sys
 import threading
 from typing import Any, Callable, List, Optional, Sequence
 
-from ._agreement import _Agreement, default_store
 from ._base import JSON, Path, _guarded, _hide, _now, _short
 from ._process import _torch
 from ._session import _Session, _Worker
@@ -30,7 +29,7 @@ class _Checkpoints:
         self._session, self._steps, self._agree_every = session, steps, agree_every
         self.savers: List[Saver] = []
         self.handlers = _Handlers(self._ask)
-        self.agreement: Optional[_Agreement] = None
+        self.agreement: Any = None
         # Whether `step` is the boundary between steps; otherwise the callback of a Trainer calls `boundary`.
         self.step_is_boundary = True
         self._worker = _Worker(session, "memwarden-save", self._agree)
@@ -39,11 +38,13 @@ class _Checkpoints:
     def reset(self) -> None:
         self._due = False
         if self.agreement is not None:
-            self.agreement = _Agreement(self._agreement_tells)
+            self.agreement = type(self.agreement)(self._agreement_tells)
 
-    def take_part(self) -> _Agreement:
+    def take_part(self) -> Any:
         """This process saves when it is asked: from now on it takes part in the agreement."""
         if self.agreement is None:
+            from ._agreement import _Agreement  # Few programs need it.
+
             self.agreement = _Agreement(self._agreement_tells)
         if self._session.ready:
             self.run()
@@ -79,7 +80,7 @@ class _Checkpoints:
 
     def watch(self) -> None:
         """In the thread that reads the allocator: the other one may wait for a store that hangs."""
-        if self.agreement is not None and default_store()[1] > 1:
+        if self.agreement is not None and _default_store()[1] > 1:
             self.agreement.watch()
 
     @property
@@ -88,7 +89,7 @@ class _Checkpoints:
         if self._due:
             return True
         agreement = self.agreement
-        return agreement is not None and agreement.asked and default_store()[1] <= 1
+        return agreement is not None and agreement.asked and _default_store()[1] <= 1
 
     def boundary(self, n: int) -> bool:
         """After step `n`, in the training thread, at the same place of every rank: whether to save now."""
@@ -151,10 +152,16 @@ class _Checkpoints:
         self._session.send(message, keep=True)
 
 
+def _default_store() -> Any:
+    from . import _agreement
+
+    return _agreement.default_store()
+
+
 def _any_rank_asked(asked: bool) -> bool:
     """A collective: every rank calls it at the same step."""
     distributed = sys.modules.get("torch.distributed")
-    store, world = default_store()
+    store, world = _default_store()
     if distributed is None or world <= 1 or store is not None:
         return False
     device = "cuda" if distributed.get_backend() == "nccl" else "cpu"

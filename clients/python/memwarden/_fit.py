@@ -7,20 +7,18 @@ allocated. Without one, the memory of the model is that of the host: the residen
 
 from __future__ import annotations
 
-import functools
 import os
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 from ._base import _guarded, _hide
 from ._fit_batches import Batches
 from ._fit_evaluation import Evaluations
 from ._fit_first_step import FirstStep
 from ._fit_memory import Memory, Place, held_on
-from ._fit_optimizer import in_trial
+from ._fit_optimizer import SPARSE, in_trial
 from ._fit_plan import Plan
 from ._fit_predictions import Predictions
 from ._fit_save import Saves
-from ._fit_size import Batch
 from ._fit_verdict import Verdicts
 from ._identity import _Identity
 from ._process import _take_host_peak
@@ -33,23 +31,21 @@ _HELD = 0.02
 
 
 class _Fit:
-    """Predicts the phases of one process. `mode` is `MEMWARDEN_FIT`: `say` (the default), `abort` or `off`.
+    """Predicts the phases of one process. `MEMWARDEN_FIT` may be `say` (the default), `abort`, or `off`: this is not made then.
 
     The methods are called by hooks, and by the monitor; the parts have a module each.
     """
 
     def __init__(self, session: _Session, steps: _Steps, identity: _Identity) -> None:
         self._session, self._steps, self._identity = session, steps, identity
-        mode = os.environ.get("MEMWARDEN_FIT", "").lower()
-        self.mode = mode if mode in ("abort", "off") else "say"
+        self.may_abort = os.environ.get("MEMWARDEN_FIT", "").lower() == "abort"
         self.plan = Plan()
         session.link.receiver = self.received
         self.reset()
 
     def reset(self) -> None:
-        self.off = self.mode == "off" or self._session.off
         self.predictions = Predictions(self._session, self._steps)
-        self.verdicts = Verdicts(self._session, self._identity, self.predictions, self.mode == "abort")
+        self.verdicts = Verdicts(self._session, self._identity, self.predictions, self.may_abort)
         memory = Memory()
         self.first_step = FirstStep(self._steps, self.predictions)
         self.batches = Batches(self._steps, self.plan, self.predictions, self.first_step, memory)
@@ -57,6 +53,11 @@ class _Fit:
         self._saves = Saves(self.predictions, self.plan)
         # What was held when the phases of the plan were predicted last.
         self._planned: Dict[Place, int] = {}
+
+    def follows(self, model: Any) -> None:
+        """The hooks follow this model."""
+        self.plan.model(model, lambda: list(self.first_step.optimizers))
+        SPARSE.update(id(each.weight) for each in model.modules() if getattr(each, "sparse", False) is True)
 
     # -- the optimizer
 
@@ -66,7 +67,7 @@ class _Fit:
 
     def before_step(self, optimizer: Any) -> None:
         """Backward has run."""
-        if self.off or in_trial():
+        if not self.batches.measuring and self.first_step.is_settled(optimizer) or in_trial():
             return
         try:
             first = self.first_step.before(optimizer)
@@ -80,7 +81,7 @@ class _Fit:
 
     @_guarded()
     def after_step(self, optimizer: Any) -> None:
-        if not self.off and not in_trial() and self.batches.watches and self.batches.step_ends():
+        if not in_trial() and self.batches.step_ends():
             self.first_step.after(optimizer)
             if None in self.first_step.places:
                 _take_host_peak()
@@ -89,36 +90,32 @@ class _Fit:
 
     def forward_begins(self, samples: int, length: Optional[int]) -> None:
         """Before a micro-batch of training goes through the model."""
-        if self.off:
-            return
-        self._evaluations.end()
-        self.batches.seen += 1
-        if self.batches.seen == 1:
+        batches = self.batches
+        if self._evaluations.runs:
+            self._evaluations.end()
+        batches.seen += 1
+        if batches.seen == 1:
             # A model that is compiled after its optimizer was made is found after the first step.
             if not self.first_step.has_stepped:
                 self.first_step.predict(False)
             self.refresh_plan()
-        self.batches.begins(Batch(samples * length if length else samples, samples, length))
+        batches.begins(samples, length)
 
     @_guarded()
     def forward_ends(self, output: Any) -> None:
         """After it."""
-        if not self.off:
-            self.batches.forward_ends(output)
+        self.batches.forward_ends(output)
 
     @_guarded()
     def backward_ends(self) -> None:
         """There can be several for a micro-batch."""
-        if not self.off and not in_trial():
+        if not in_trial():
             self.batches.backward_ends()
 
     def step_ended(self) -> None:
         """After each step."""
-        if self.off:
-            return
         try:
-            self.batches.ended()
-            if self.batches.steps_seen == 1:
+            if self.batches.ended():
                 self.batches.resting.clear()  # Before the state of the optimizer.
                 self.batches.predict()
                 self.plan_phases()
@@ -129,28 +126,25 @@ class _Fit:
 
     # -- evaluations and saves
 
-    def evaluation_begins(self) -> None:
-        """Before a micro-batch of an evaluation goes through the model."""
-        if not self.off:
-            self._evaluations.begins()
+    def evaluation_begins(self, with_graph: bool = False) -> None:
+        """Before a micro-batch of an evaluation goes through the model; `with_graph`: what backward would need is kept for a while."""
+        self._evaluations.begins(with_graph)
 
     @_guarded()
     def evaluation_tried(self, count: int, passing: Any) -> None:
         """After a batch of an evaluation that is tried before training, see `Evaluations.tried`."""
-        if not self.off:
-            self._evaluations.tried(count, passing)
+        self._evaluations.tried(count, passing)
 
     @_guarded()
     def save_begins(self, path: Any = None) -> None:
         """A file with tensors is about to be written."""
-        if not self.off and not self._saves.runs and self.batches.steps_seen:
+        if not self._saves.runs and self.batches.steps_seen:
             self._saves.begins(self.batches.places(), path)
 
     @_guarded()
     def save_ends(self, written: bool = True) -> None:
         """It is written, or could not be."""
-        if not self.off:
-            self._saves.ends(written)
+        self._saves.ends(written)
 
     # -- what a trainer knows
 
@@ -180,8 +174,6 @@ class _Fit:
     @_guarded()
     def refresh(self) -> None:
         """In the monitor's thread, once a second."""
-        if self.off:
-            return
         batches = self.batches
         is_new = self.plan.moved()
         if self.plan.stale:
@@ -210,7 +202,7 @@ class _Fit:
     @property
     def awaits(self) -> bool:
         """Whether the first verdict is still to come, which may be needed before the first step of the optimizer."""
-        return bool(self.predictions.messages) and not self.off and not self.verdicts.reported
+        return bool(self.predictions.messages) and not self.verdicts.reported
 
     @property
     def aborts(self) -> bool:
@@ -219,26 +211,4 @@ class _Fit:
 
     def received(self, line: bytes) -> None:
         """A line of the daemon."""
-        if not self.off:
-            self.verdicts.received(line)
-
-
-def wrap_saves(of: Callable[[], _Fit], owner: Any, name: str) -> None:
-    """A function that writes a file with tensors is measured from now on; the monitor may be replaced meanwhile."""
-    original = getattr(owner, name, None)
-    if original is None or of().off or hasattr(original, "_memwarden"):
-        return
-
-    @functools.wraps(original)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        fit, written = of(), False
-        fit.save_begins(next((each for each in (*args, *kwargs.values()) if isinstance(each, (str, os.PathLike))), None))
-        try:
-            result = original(*args, **kwargs)
-            written = True
-            return result
-        finally:
-            fit.save_ends(written)
-
-    wrapped._memwarden = True  # type: ignore[attr-defined]
-    setattr(owner, name, wrapped)
+        self.verdicts.received(line)

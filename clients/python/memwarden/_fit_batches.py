@@ -41,12 +41,14 @@ class Batches:
         self._within_step = self._observed = self._unsettled = False
         self._largest: Optional[Batch] = None
         self.seen = self.steps_seen = 0
+        # Whether the micro-batches of this step are measured, whatever their size.
+        self._due = True
         # Batches that the loader had still to give when the last micro-batch was measured.
         self._left = 0
         self._batch: Optional[Batch] = None
         # Whether the current micro-batch is measured; whether that of the step of the optimizer was; whether there are
         # measurements that no prediction is from.
-        self.measuring = self._pending = self.dirty = False
+        self.measuring = self.pending = self.dirty = False
         # What was held between two steps.
         self.resting: Dict[Place, int] = {}
         self._rested = 0.0
@@ -55,16 +57,20 @@ class Batches:
         """Where a save takes memory: on the host, and on the devices."""
         return [None, *(place for place in self._first_step.places if place is not None)]
 
-    def begins(self, batch: Batch) -> None:
-        """Before the forward pass."""
+    def begins(self, samples: int, length: Optional[int]) -> None:
+        """Before the forward pass: in most steps there is nothing to do."""
+        units, largest = samples * length if length else samples, self._largest
+        larger = largest is None or units > largest.units
+        measured = self._due or larger
+        rested = not self._within_step and (measured or time.monotonic() > self._rested + RESTED_AFTER)
+        if not (measured or rested or self.measuring or self._unsettled):
+            return
         if self.measuring:
             self.observe()
-        larger = self._largest is None or batch.units > self._largest.units
+        self._batch = batch = Batch(units, samples, length)
         if larger:
-            self._largest, self._steps.largest_batch = batch, batch.units
-        self._batch = batch
-        measured = self.steps_seen < MEASURED_FIRST or larger or self.steps_seen % MEASURED_EVERY == 0
-        if not self._within_step and (measured or time.monotonic() > self._rested + RESTED_AFTER):
+            self._largest, self._steps.largest_batch = batch, units
+        if rested:
             self._rested = time.monotonic()
             held = ((place, held_on(place)) for place in self.places())
             self.resting = {place: now for place, now in held if now is not None}
@@ -110,21 +116,16 @@ class Batches:
     def step_begins(self, first: bool) -> None:
         """Before a step of the optimizer; `first`: of this one."""
         if self.measuring or first:
-            self._pending = True
+            self.pending = True
             self.observe()
 
     def step_ends(self) -> bool:
         """After it; says whether its micro-batch was measured before it."""
-        pending, self._pending = self._pending, False
+        pending, self.pending = self.pending, False
         if self.measuring:
             # Forward and backward ran in its closure.
             self.observe(within=True)
         return pending
-
-    @property
-    def watches(self) -> bool:
-        """Whether the end of a step of the optimizer is of interest."""
-        return self._pending or self.measuring
 
     def observe(self, within: bool = False) -> None:
         """The highest memory since the micro-batch began; `within`: the optimizer has stepped since it ended."""
@@ -154,12 +155,14 @@ class Batches:
         self._begun.clear()
         self._reached.clear()
 
-    def ended(self) -> None:
-        """After each step; of programs without hooks of the optimizer, the measurement ends here."""
-        self.steps_seen += 1
+    def ended(self) -> bool:
+        """After each step, says whether it was the first; of programs without hooks of the optimizer, the measurement ends here."""
+        self.steps_seen = seen = self.steps_seen + 1
+        self._due = seen < MEASURED_FIRST or seen % MEASURED_EVERY == 0
         if self.measuring and not self._first_step.has_stepped:
             self.observe()
         self._within_step = self._observed = False
+        return seen == 1
 
     def predict(self) -> None:
         """The peak of the largest step that is still to come."""

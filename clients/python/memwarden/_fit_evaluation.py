@@ -34,7 +34,7 @@ class Evaluations:
         self._plan, self._predictions, self._first_step, self._memory = plan, predictions, first_step, memory
         # Micro-batches of the current evaluation; the batches of its loader, and those that it had given when it began; what
         # was allocated before it, with the highest, and after the first one.
-        self._batches = self._ended = 0
+        self.runs = self._ended = 0
         self._whole: Optional[Tuple[int, int]] = None
         self._begun: Dict[Place, Tuple[int, int]] = {}
         self._kept: Dict[Place, int] = {}
@@ -46,10 +46,10 @@ class Evaluations:
         # Where an evaluation took no more than what was the highest before.
         self.within: Set[Place] = set()
 
-    def begins(self) -> None:
+    def begins(self, with_graph: bool) -> None:
         """Before a micro-batch of an evaluation goes through the model."""
-        self._batches += 1
-        batch = self._batches
+        self.runs += 1
+        batch = self.runs
         # At the second batch, the first one's output is what an evaluation keeps of each.
         if batch & (batch - 1):
             return
@@ -68,6 +68,10 @@ class Evaluations:
                 continue
             if batch == 1:
                 self._begun[place] = now
+                if self._whole is None and not self._predictions.of("evaluation", place):
+                    basis = "how many batches it has is not known"
+                    basis += "; without torch.no_grad() each takes what backward would need" if with_graph else ""
+                    self._predictions.state("evaluation", place, None, basis=basis)
             elif batch == 2:
                 self._kept[place] = now[0]
             else:
@@ -77,7 +81,7 @@ class Evaluations:
         """After a batch of an evaluation that Lightning tries before training. A whole one has `count` batches, 0 if that is not
         known; `passing` ends with this one."""
         self._trying, self._count = True, count
-        for place in self._first_step.places if self._batches else ():
+        for place in self._first_step.places if self.runs else ():
             now = self._memory.now(place)
             if now is not None:
                 self._after.setdefault(place, []).append(now[0] - _bytes_on(place, passing, 4))
@@ -142,11 +146,11 @@ class Evaluations:
 
     def end(self) -> None:
         """Ends the current one, if there is one."""
-        if not self._batches:
+        if not self.runs:
             return
         trying, self._trying = self._trying, False
-        whole = not trying and (self._whole is None or self._batches >= self._whole[0])
-        self._batches = 0
+        whole = not trying and (self._whole is None or self.runs >= self._whole[0])
+        self.runs = 0
         self._ended += whole
         for place in self._first_step.places:
             begun = self._begun.get(place)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 from ._base import JSON, _short, _size
 from ._fit_memory import Mark, Place, devices_in_use, held_on, highest_since, mark
@@ -43,6 +43,9 @@ class FirstStep:
         self.later: Dict[Place, float] = {}
         # How often the first step of an optimizer was foreseen.
         self._tries = 0
+        # The last optimizer whose step makes no state, with the number of its groups and of changes then.
+        self._settled: Tuple[Any, int, int] = lambda: None, 0, 0
+        self._changes = 0
 
     @property
     def has_stepped(self) -> bool:
@@ -96,16 +99,25 @@ class FirstStep:
         for optimizer, count in unfrozen.items():
             self._stepped[optimizer], self._trained[optimizer] = -1, count
         if unfrozen:
+            self._changes += 1
             self.predict(False)
 
     def _is_due(self, optimizer: Any) -> bool:
         """Whether its next step makes state. Added parameters are a group of their own."""
         return self._stepped.get(optimizer) != len(optimizer.param_groups)
 
+    def is_settled(self, optimizer: Any) -> bool:
+        """Whether it is known that `before` has nothing to do: in most steps."""
+        of, groups, changes = self._settled
+        return of() is optimizer and changes == self._changes and groups == len(optimizer.param_groups)
+
     def before(self, optimizer: Any) -> bool:
         """Before a step; says whether it is the first one of this optimizer, which is predicted then."""
-        optimizer = held_by(optimizer)
+        # The monitor's thread may find unfrozen parameters meanwhile.
+        changes, given, optimizer = self._changes, optimizer, held_by(optimizer)
         if not self._is_due(optimizer):
+            if given is optimizer:
+                self._settled = weakref.ref(optimizer), len(optimizer.param_groups), changes
             return False
         if optimizer not in self._stepped:
             # The state of a wrapper may stay empty for ever, and a program may make optimizers in each step.

@@ -16,7 +16,6 @@ import weakref
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from ._base import _hide, _log
-from ._models import _STATES
 from ._process import _local, _torch
 
 # Different parameters (shape, type, options) whose step is tried; a larger model is not predicted.
@@ -50,6 +49,8 @@ class Foreseen(NamedTuple):
 _Sums = Dict[Optional[int], List[int]]
 # What the copy for a trial gets anew.
 _OWN = ("state", "param_groups", "step")
+# The identities of parameters of layers that make sparse gradients.
+SPARSE: Set[int] = set()
 # The threads that try a step now: hooks of optimizers do nothing in it.
 _trying = threading.local()
 
@@ -147,7 +148,7 @@ def _add_one(optimizer: Any, gradients_exist: bool, counted: Set[int], sums: _Su
             if not parameter.requires_grad and parameter.grad is None:
                 continue
             local = _local(parameter)
-            if local.is_sparse or (parameter.grad is not None and _local(parameter.grad).is_sparse):
+            if local.is_sparse or id(parameter) in SPARSE or (parameter.grad is not None and _local(parameter.grad).is_sparse):
                 raise _Unpredictable("its gradients are sparse")
             place = _place(local)
             if parameter.grad is None and gradients_exist:
@@ -340,6 +341,8 @@ def _by_table(optimizer: Any, group: Any, local: Any, held: List[Tuple[str, Any]
     elements = int(local.numel())
     if type(optimizer).__module__.startswith("torchao"):
         return _of_torchao(optimizer, group, local, held)
+    from ._models import _STATES
+
     table = _EIGHT_BIT if eight_bit else _STATES
     states = next((many for name, many in table.items() if (name in kind if eight_bit else name == kind)), None)
     if states is None:

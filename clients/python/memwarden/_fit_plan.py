@@ -92,9 +92,10 @@ class Plan:
 
     def loading(self, loader: Any) -> None:
         """An iterator of a DataLoader gives a batch; the one before a micro-batch of training counts."""
-        if self._latest_ref is None or self._latest_ref() is not loader:
-            self._latest_ref, self._given = weakref.ref(loader), 0
-        self._given += 1
+        if self._latest_ref is not None and self._latest_ref() is loader:
+            self._given += 1
+            return
+        self._latest_ref, self._given = weakref.ref(loader), 1
         if self._loader_ref is None or self._loader_ref() is None:
             self._loader_ref = self._latest_ref
 

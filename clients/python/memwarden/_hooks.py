@@ -11,27 +11,23 @@ import sys
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from ._base import _clock, _dtype, _guarded, _hide, _now, _number
-from ._layout import data_parallel, engine_of
-from ._models import _unwrap
 from ._monitor import Monitor
 from ._process import _torch
 from ._tokens import _Tokens
-from ._trainers import save_by_trainers
 
 
 # Steps after which modules that the program has not called itself are followed no longer.
 LOOKED_AT = 8
+# Modules of frameworks with a Trainer.
+_TRAINERS = {"transformers.trainer", "lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer"}
 
 
 class _Hook:
     """A hook of a module. A copy of the module has the same; a pickled one has a function that does nothing, and needs no
-    memwarden where it is loaded."""
+    memwarden where it is loaded. Each call of a function costs a step a microsecond: hooks call little."""
 
-    def __init__(self, call: Callable[..., Any]) -> None:
-        self._call = call
-
-    def __call__(self, *args: Any) -> Any:
-        return self._call(*args)
+    def __init__(self, watch: "_Watch") -> None:
+        self._watch, self._tracing = watch, _tracing()
 
     def __deepcopy__(self, _: Any) -> "_Hook":
         return self
@@ -40,17 +36,36 @@ class _Hook:
         return getattr, (contextlib.nullcontext(), "__exit__")
 
 
+class _BeforeForward(_Hook):
+    def __call__(self, module: Any, inputs: Any, kwargs: Any) -> None:
+        if not self._tracing():
+            watch = self._watch
+            watch.depth = depth = watch.depth + 1
+            if depth == 1:
+                watch.before_forward(module, inputs, kwargs)
+
+
+class _AfterForward(_Hook):
+    def __call__(self, module: Any, inputs: Any, output: Any) -> None:
+        if not self._tracing():
+            watch = self._watch
+            watch.depth = depth = max(0, watch.depth - 1)
+            if depth == 0 and watch.forward is not None:
+                watch.after_forward(output)
+
+
 class _Watch:
     """Steps, tokens and phases from hooks. Every hook is guarded, and does nothing while a compiler traces it."""
 
     def __init__(self, monitor: Monitor) -> None:
         self.monitor = monitor
-        self.counts: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
+        # Steps of optimizers, but of the one with the most steps, which has `highest`.
+        self._counts: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
         self.before: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
         self.highest = 0
         # The optimizer with the most steps, while it exists, and the number of its last step.
         self._leader: Any = None
-        self._number = 0
+        self._number = self._before = 0
         self.samples = self.calls = self.depth = 0
         # Calls of backward within each other.
         self._within = 0
@@ -68,16 +83,13 @@ class _Watch:
         self.learning_rate: Optional[float] = None
         # Calls of optimizers that were not skipped.
         self.ran = 0
+        # The engine of DeepSpeed, while the program has it.
         self._engine_ref: Any = None
-        self._forward: Any = None
+        self.forward: Any = None
         self._optimizer: Any = None
+        self._grad_enabled, self._compiler = _torch().is_grad_enabled, getattr(_torch(), "compiler", None)
         # Seconds that an optimizer spent in closures: those have the forward and the backward pass.
         self._closures = 0.0
-
-    @property
-    def _engine(self) -> Any:
-        """The engine of DeepSpeed, while the program has it."""
-        return None if self._engine_ref is None else self._engine_ref()
 
     @property
     def fit(self) -> Any:
@@ -86,18 +98,20 @@ class _Watch:
 
     # Hooks of the optimizer: a process may have several, and the one with the most steps counts.
 
-    @_guarded()
     def before_step(self, optimizer: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Returns other arguments where the closure among them is to be measured."""
-        if not _tracing():
-            self.monitor._fit.before_step(optimizer)
-        self._closures = 0.0
-        self._optimizer = self.monitor._phases.begin("optimizer")
-        if kwargs and callable(kwargs.get("closure")):
-            return args, dict(kwargs, closure=self._measured(kwargs["closure"]))
-        if len(args) > 1 and callable(args[1]):
-            return (args[0], self._measured(args[1]), *args[2:]), kwargs
-        return None
+        try:
+            monitor = self.monitor
+            monitor._fit.before_step(optimizer)
+            self._closures = 0.0
+            self._optimizer = monitor._phases.begin("optimizer")
+            if kwargs and callable(kwargs.get("closure")):
+                return args, dict(kwargs, closure=self._measured(kwargs["closure"]))
+            if len(args) > 1 and callable(args[1]):
+                return (args[0], self._measured(args[1]), *args[2:]), kwargs
+            return None
+        except Exception as error:
+            _hide(error, "optimizer")
 
     def _measured(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         @functools.wraps(closure, updated=())
@@ -110,41 +124,61 @@ class _Watch:
 
         return measured
 
-    @_guarded()
     def after_step(self, optimizer: Any, *_: Any) -> None:
-        self.monitor._phases.end("optimizer", self._optimizer, self._closures)
-        self._optimizer = None
-        if self.monitor._fit.batches.watches:
-            self.monitor._fit.after_step(optimizer)
-        self.ran += 1
-        # A call that raised has not reset it.
-        self.depth = 0
-        count = self.counts.get(optimizer, 0) + 1
+        try:
+            monitor = self.monitor
+            monitor._phases.end("optimizer", self._optimizer, self._closures)
+            self._optimizer = None
+            batches = monitor._fit.batches
+            if batches.pending or batches.measuring:
+                monitor._fit.after_step(optimizer)
+            self.ran += 1
+            # A call that raised has not reset it.
+            self.depth = 0
+            engine = None if self._engine_ref is None else self._engine_ref()
+            if engine is None and self._leader is not None and self._leader() is optimizer:
+                self.highest += 1
+            elif not self._leads(optimizer, engine):
+                return
+            groups = getattr(optimizer, "param_groups", None)
+            self.learning_rate = _number(groups[0].get("lr")) if groups else None
+            if not self.only_counts:
+                tokens, samples = self.take()
+                self._number = number = self.highest + (0 if engine is not None else self._before)
+                monitor.step(number, tokens=tokens, samples=samples, learning_rate=self.learning_rate)
+            if self.searches == 1:
+                self._after_first(optimizer)
+            if self._inner and self.ran >= LOOKED_AT:
+                self._unfollow_inner()
+        except Exception as error:
+            _hide(error, "optimizer")
+
+    def keep_count(self) -> None:
+        """Before another optimizer may lead."""
+        leader = None if self._leader is None else self._leader()
+        if leader is not None:
+            self._counts[leader] = self.highest
+
+    def _leads(self, optimizer: Any, engine: Any) -> bool:
+        """Counts a step of an optimizer that has not had the most steps until now; whether it has now."""
+        count = self._counts.get(optimizer, 0) + 1
         if count == 1:
             self.before[optimizer] = _steps_before(optimizer)
         if self._leader is not None and self._leader() is None:
             # It was made anew: the steps go on.
             count = self.highest + 1
             self.before[optimizer] = self._number - self.highest
-        if self._engine is not None:
+        if engine is not None:
             # DeepSpeed calls the optimizer once for each group of parameters.
-            count = int(self._engine.global_steps) + 1
-        self.counts[optimizer] = count
+            count = int(engine.global_steps) + 1
+        self._counts[optimizer] = count
         if count <= self.highest:
-            return
-        self.highest, self._leader = count, weakref.ref(optimizer)
-        groups = getattr(optimizer, "param_groups", None)
-        self.learning_rate = _number(groups[0].get("lr")) if groups else None
-        if self._engine is not None:
-            self.monitor._steps.skip(int(getattr(self._engine, "skipped_steps", 0)))
-        if not self.only_counts:
-            tokens, samples = self.take()
-            self._number = number = count + (0 if self._engine is not None else self.before.get(optimizer, 0))
-            self.monitor.step(number, tokens=tokens, samples=samples, learning_rate=self.learning_rate)
-        if self.searches == 1:
-            self._after_first(optimizer)
-        if self._inner and self.ran >= LOOKED_AT:
-            self._unfollow_inner()
+            return False
+        self.keep_count()
+        self.highest, self._leader, self._before = count, weakref.ref(optimizer), self.before.get(optimizer, 0)
+        if engine is not None:
+            self.monitor._steps.skip(int(getattr(engine, "skipped_steps", 0)))
+        return True
 
     def take(self) -> Tuple[Optional[int], Optional[int]]:
         """The tokens and samples since the last call; None where none were counted."""
@@ -164,7 +198,7 @@ class _Watch:
             ran = self.ran
             result = original(scaler, optimizer, *args, **kwargs)
             try:
-                if self.ran == ran and scaler.is_enabled() and self.counts.get(optimizer, 0) >= self.highest:
+                if self.ran == ran and scaler.is_enabled() and self._is_first(optimizer):
                     self.monitor._steps.skip()
             except Exception as error:
                 _hide(error, "scaler")
@@ -172,22 +206,24 @@ class _Watch:
 
         kind.step = step
 
+    def _is_first(self, optimizer: Any) -> bool:
+        """Whether none has had more steps."""
+        return self._leader is None or self._leader() is optimizer or self._counts.get(optimizer, 0) >= self.highest
+
     # The model: the modules that hold most of the parameters that the optimizer trains. Of nested modules the outermost
     # counts. The hooks are those of the modules: global hooks would make torch.compile warn, and cost time in each
     # call.
 
-    def await_optimizer(self, kind: Any) -> None:
-        original = kind.__init__
+    @_guarded()
+    def made(self, optimizer: Any) -> None:
+        """An optimizer was made: the first one says what the model is."""
+        self.fit.made(optimizer)
+        if self.searches == 0:
+            self.search(optimizer)
+            if not _TRAINERS.isdisjoint(sys.modules):
+                from ._trainers import save_by_trainers
 
-        @functools.wraps(original)
-        def wrapped(optimizer: Any, *args: Any, **kwargs: Any) -> None:
-            original(optimizer, *args, **kwargs)
-            self.fit.made(optimizer)
-            if self.searches == 0:
-                self.search(optimizer)
                 save_by_trainers(self.monitor)
-
-        kind.__init__ = wrapped
 
     @_guarded()
     def search(self, optimizer: Any) -> None:
@@ -204,6 +240,9 @@ class _Watch:
         modules = [module for module in (known() for known in self.followed) if module is not None]
         if not modules:
             return
+        from ._layout import data_parallel, engine_of
+        from ._models import _unwrap
+
         facts = self.monitor._identity.facts
         engine = engine_of(modules[0])
         self._engine_ref = None if engine is None else weakref.ref(engine)
@@ -225,12 +264,12 @@ class _Watch:
 
     def follow(self, module: Any) -> None:
         """Counts the tokens and measures the forward pass of a module."""
-        before = module.register_forward_pre_hook(_Hook(self.before_forward), with_kwargs=True)
-        after = module.register_forward_hook(_Hook(self.after_forward))
+        before = module.register_forward_pre_hook(_BeforeForward(self), with_kwargs=True)
+        after = module.register_forward_hook(_AfterForward(self))
         self.followed.append(weakref.ref(module))
         if self._inner is not None:
             self._inner[id(module)] = self.followed[-1], [before, after]
-        self.fit.plan.model(module, lambda: list(self.fit.first_step.optimizers))
+        self.fit.follows(module)
 
     def _unfollow_inner(self) -> None:
         """Parts of the model that are only called by others need no hooks, which cost time in each call. One with all the
@@ -244,51 +283,49 @@ class _Watch:
                     hook.remove()
 
     def before_forward(self, module: Any, inputs: Any, kwargs: Any) -> None:
-        if _tracing():
-            return
+        """Before the outermost of the modules that are followed."""
         try:
-            self.depth += 1
-            if self.depth == 1 and self._inner:
+            if getattr(self._compiler, "_is_compiling_flag", False):
+                return  # An exporter runs what it traces.
+            monitor = self.monitor
+            if self._inner:
                 self._inner.pop(id(module), None)
-            if self.depth == 1 and module.training and _torch().is_grad_enabled():
+            if not module.training:
+                if self.evaluates is not None:
+                    self.evaluates(True)
+                monitor._fit.evaluation_begins(self._grad_enabled())
+            elif self._grad_enabled():
                 self.calls += 1
                 if self.evaluates is not None:
                     self.evaluates(False)
                 samples, length = self._count(inputs, kwargs)
                 if samples:
-                    self.fit.forward_begins(samples, length)
-                self._forward = self.monitor._phases.begin("forward")
-            elif self.depth == 1 and not module.training:
-                if self.evaluates is not None:
-                    self.evaluates(True)
-                self.fit.evaluation_begins()
+                    monitor._fit.forward_begins(samples, length)
+                self.forward = monitor._phases.begin("forward")
         except Exception as error:
             _hide(error, "forward")
 
-    def after_forward(self, module: Any, inputs: Any, output: Any) -> None:
-        if _tracing():
-            return
-        self.depth = max(0, self.depth - 1)
-        if self.depth == 0 and self._forward is not None:
-            begun, self._forward = self._forward, None
-            self.monitor._phases.end("forward", begun)
-            if self.fit.batches.measuring:
-                self.fit.forward_ends(output)
+    def after_forward(self, output: Any) -> None:
+        monitor, begun, self.forward = self.monitor, self.forward, None
+        monitor._phases.end("forward", begun)
+        if monitor._fit.batches.measuring:
+            monitor._fit.forward_ends(output)
 
     def _count(self, inputs: Any, kwargs: Any) -> Tuple[int, Optional[int]]:
         """Whole numbers in two dimensions are tokens, one sequence per row; other tensors only have samples.
 
         Returns the samples, and the length of each where it is known.
         """
-        given = kwargs.get("input_ids")
+        named = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], Mapping) else kwargs
+        given = kwargs.get("input_ids", kwargs.get("inputs_embeds")) if kwargs else None
+        if given is None and named:
+            given = named.get("input_ids")
         if given is None:
-            given = kwargs.get("inputs_embeds")
-        if given is None and len(inputs) == 1 and isinstance(inputs[0], Mapping):
-            given = inputs[0].get("input_ids")
-        if given is None:
-            given = next((each for each in (*inputs, *kwargs.values()) if hasattr(each, "is_floating_point")), None)
-        if given is None:
-            return 0, None
+            for given in (*inputs, *kwargs.values()):
+                if hasattr(given, "is_floating_point"):
+                    break
+            else:
+                return 0, None
         shape: Any = given.shape
         if not len(shape):
             return 0, None
@@ -297,7 +334,6 @@ class _Watch:
         embedded = len(shape) == 3 and given is kwargs.get("inputs_embeds")
         if embedded or len(shape) == 2 and not given.is_floating_point():
             length = int(shape[1])
-            named = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], Mapping) else kwargs
             self._tokens.add(samples, length, named.get("attention_mask"))
             facts = self.monitor._identity.facts
             if facts["sequence_length"] is None:
@@ -308,17 +344,18 @@ class _Watch:
     # Backward and the loader have no hooks.
 
     def wrap(self, owner: Any, name: str, phase: str) -> None:
-        original = getattr(owner, name)
+        original, is_tracing, loads = getattr(owner, name), _tracing(), phase == "loader"
 
         @functools.wraps(original)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            if _tracing():
+            if is_tracing():
                 return original(*args, **kwargs)
             # The monitor may be replaced by that of a callback.
-            phases = self.monitor._phases
+            monitor = self.monitor
+            phases = monitor._phases
             begun = phases.begin(phase)
-            if phase == "loader":
-                self.monitor._fit.plan.loading(args[0])
+            if loads:
+                monitor._fit.plan.loading(args[0])
             else:
                 # Activation checkpointing runs backward within backward.
                 self._within += 1
@@ -326,10 +363,10 @@ class _Watch:
                 return original(*args, **kwargs)
             finally:
                 phases.end(phase, begun)
-                if phase == "backward":
+                if not loads:
                     self._within -= 1
-                    if self._within == 0 and self.monitor._fit.batches.measuring:
-                        self.monitor._fit.backward_ends()
+                    if self._within == 0 and monitor._fit.batches.measuring:
+                        monitor._fit.backward_ends()
 
         setattr(owner, name, wrapped)
 
@@ -344,6 +381,7 @@ def watch_all(monitor: Monitor, phases: bool = True) -> _Watch:
     if _global is not None:
         if _global.monitor is not monitor:
             # Another training: its model is followed, and its steps count from their own number.
+            _global.keep_count()
             _global.monitor = monitor
             _global.searches = _global.highest = _global._number = 0
             _global._leader = None
@@ -407,6 +445,7 @@ def _untraced(hook: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _tracing() -> bool:
-    compiler = getattr(sys.modules["torch"], "compiler", None)
-    return bool(compiler is not None and compiler.is_compiling())
+def _tracing() -> Callable[[], bool]:
+    """The function that says whether torch.compile traces its caller, which knows it as a constant. `is_compiling` takes longer."""
+    compiler = getattr(_torch(), "compiler", None)
+    return getattr(compiler, "is_dynamo_compiling", getattr(compiler, "is_compiling", bool))  # type: ignore[no-any-return]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import signal
 import threading
 import time
 import weakref
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Union
 
 from ._allocator import _Allocator
 from ._base import (
@@ -29,19 +30,34 @@ from ._base import (
 )
 from ._checkpoints import Saver, _Checkpoint, _Checkpoints
 from ._ending import described, sentence, uncaught
-from ._evidence import _Evidence
-from ._fit import _Fit
 from ._identity import _Identity
 from ._phases import _Phase, _Phases
 from ._process import _devices
 from ._recording import Recording
-from ._risks import _Risks
 from ._session import _Log, _Session, _Worker
 from ._steps import _Steps
 
 _monitors: "weakref.WeakSet[Monitor]" = weakref.WeakSet()
 # The monitor of a program that is instrumented without a change.
 _automatic: Optional["Monitor"] = None
+
+
+class _Nothing:
+    """In the place of predictions that are switched off: each part of them, and what each call returns."""
+
+    measuring = pending = False
+
+    def __getattr__(self, _: str) -> "_Nothing":
+        return self
+
+    def __call__(self, *_: Any) -> "_Nothing":
+        return self
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
 
 
 class Monitor(Recording):
@@ -93,13 +109,30 @@ class Monitor(Recording):
         self._phases = _Phases(session, phase_memory)
         self._allocator = _Allocator(session, self._identity, self._keep, folder)
         self._checkpoints = _Checkpoints(session, self._steps, agree_every)
-        self._evidence = _Evidence(session)
         self._identity.saving = self._checkpoints.saving
-        self._risks = _Risks(session, url)
-        self._fit = _Fit(session, self._steps, self._identity)
+        self._url = url
+        self._fit: Any = _Nothing()
+        if not session.off and env.get("MEMWARDEN_FIT", "").lower() != "off":
+            from ._fit import _Fit
+
+            self._fit = _Fit(session, self._steps, self._identity)
         self._interval = interval
         self._worker = _Worker(session, "memwarden", self._loop)
         _monitors.add(self)
+
+    # -- parts that are loaded at their first use
+
+    @functools.cached_property
+    def _evidence(self) -> Any:
+        from ._evidence import _Evidence
+
+        return _Evidence(self._session)
+
+    @functools.cached_property
+    def _risks(self) -> Any:
+        from ._risks import _Risks
+
+        return _Risks(self._session, self._url)
 
     # -- begin and end
 
@@ -167,9 +200,10 @@ class Monitor(Recording):
         """In a child process, whose totals begin at zero."""
         self._session.forked()
         self._began = _clock()
-        parts = (self._identity, self._steps, self._phases, self._checkpoints, self._fit, self._evidence)
+        parts = (self._identity, self._steps, self._phases, self._checkpoints, self._fit)
         for part in parts:
             part.reset()
+        vars(self).pop("_evidence", None)
 
     def _greeting(self) -> List[bytes]:
         """The first lines of a connection: all cumulative values."""
@@ -197,7 +231,7 @@ class Monitor(Recording):
             self._checkpoints.watch,
             self._fit.refresh,
             self._identity.watch,
-            self._evidence.watch,
+            lambda: self._evidence.watch(),
             session.log.write,
         )
         while not self._rests(ends):

@@ -14,10 +14,11 @@ from ._session import _Session
 class _Total:
     """The state of a phase."""
 
-    __slots__ = ("seconds", "count", "peak", "open_since", "changed", "reported_open")
+    __slots__ = ("seconds", "count", "lean", "peak", "open_since", "changed", "reported_open")
 
     def __init__(self) -> None:
-        self.seconds, self.count = 0.0, 0
+        # `lean`: how often it is only timed, until the allocator is read again.
+        self.seconds, self.count, self.lean = 0.0, 0, 0
         self.peak: Optional[int] = None
         self.open_since: Optional[float] = None
         self.changed = self.reported_open = False
@@ -41,19 +42,16 @@ class _Phases:
 
     def reset(self) -> None:
         self.totals: Dict[str, _Total] = {}
-        self._probes = 0
         # The phase that the last exception left, and the identity of that exception.
         self._left: Tuple[Optional[str], int] = None, 0
 
-    def _probe(self) -> Optional[Tuple[int, int]]:
-        """The allocator's values, for the first phases and then for every tenth."""
-        if not self._memory:
-            return None
-        self._probes += 1
-        return _allocated() if self._probes < 256 or self._probes % 10 == 0 else None
-
     def begin(self, name: str) -> Any:
-        """What `end` needs; None where the phase is not measured."""
+        """What `end` needs; None where the phase is not measured. It is called several times a step, and does little in most calls."""
+        total = self.totals.get(name)
+        if total is not None and total.lean:
+            total.lean -= 1
+            total.open_since = now = _clock()
+            return now, None
         if self._session.off:
             return None
         try:
@@ -61,12 +59,15 @@ class _Phases:
                 if self.starting is not None and name not in self.starting:
                     return None
                 self._session.ensure_started()
-            total = self.totals.get(name)
             if total is None:
                 if len(self.totals) >= MOST_PHASES:
                     return None
                 total = self.totals.setdefault(name, _Total())
-            before = self._probe()
+            before = None
+            if self._memory:
+                # The allocator's values, for the first phases and then for every tenth.
+                before = _allocated()
+            total.lean = 9 if total.count >= 64 else 0
             total.open_since = now = _clock()
             if not total.count:
                 # The first step may be the end of the process.
@@ -77,13 +78,15 @@ class _Phases:
 
     def end(self, name: str, begun: Any, less: float = 0.0) -> None:
         """Ends what `begin` began; `less` are seconds in it that do not count."""
-        if begun is None or self._session.off:
+        if begun is None:
             return
         try:
-            total = self.totals.get(name)
-            if total is None:
+            now, total = _clock(), self.totals.get(name)
+            if total is None or self._session.off:
                 return
-            total.seconds += max(0.0, _clock() - begun[0] - less)
+            taken = now - begun[0] - less
+            if taken > 0.0:
+                total.seconds += taken
             total.count += 1
             total.changed, total.open_since = True, None
             raised = sys.exc_info()[1]

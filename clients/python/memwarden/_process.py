@@ -249,3 +249,19 @@ def _cgroup_memory() -> Tuple[Optional[int], Optional[int], str]:
             break
         path = path.rsplit("/", 1)[0]
     return best[0], best[1], own
+
+
+def _load_thread_exit() -> None:
+    """Loads what a thread needs to end with the interpreter before Python 3.14.
+
+    glibc loads libgcc_s when the first thread calls pthread_exit, and aborts the process where memory for it is refused: a program
+    that ends by a MemoryError at its limit of the address space must keep its exit code.
+    """
+    if sys.platform != "linux" or sys.version_info >= (3, 14):
+        return
+    try:
+        import _ctypes
+
+        _ctypes.dlopen("libgcc_s.so.1", 0)
+    except (ImportError, OSError, MemoryError, AttributeError):
+        pass  # With musl, or without ctypes.

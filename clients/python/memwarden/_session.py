@@ -4,29 +4,12 @@ from __future__ import annotations
 
 import collections
 import os
-import sys
 import threading
 from typing import Any, Callable, Deque, List, Optional
 
 from ._base import JSON, MOST_ENTRIES, Path, _encode, _getpid, _now, _say
 from ._link import _link
-
-
-
-def _load_thread_exit() -> None:
-    """Loads what a thread needs to end with the interpreter before Python 3.14.
-
-    glibc loads libgcc_s when the first thread calls pthread_exit, and aborts the process where memory for it is refused: a program
-    that ends by a MemoryError at its limit of the address space must keep its exit code.
-    """
-    if sys.platform != "linux" or sys.version_info >= (3, 14):
-        return
-    try:
-        import _ctypes
-
-        _ctypes.dlopen("libgcc_s.so.1", 0)
-    except (ImportError, OSError, MemoryError, AttributeError):
-        pass  # With musl, or without ctypes.
+from ._process import _load_thread_exit
 
 
 class _Log:

@@ -47,22 +47,22 @@ class _Steps:
         """Adds a step, with the arguments of `Monitor.step`; returns its number."""
         now = _clock()
         self.last = number = self.last + 1 if n is None else int(n)
-        tokens, samples, loss = _number(tokens), _number(samples), _number(loss)
-        rate, grad_norm = _number(rate), _number(grad_norm)
-        if tokens is not None:
+        if tokens is not None and (tokens := _number(tokens)) is not None:
             self.tokens = (self.tokens or 0) + int(tokens)
-        if samples is not None:
+        if samples is not None and (samples := _number(samples)) is not None:
             self.samples = (self.samples or 0) + int(samples)
         if seconds is None and self._ended is not None:
             seconds = now - self._ended
         self._ended = now
         if skipped:
             self._skipped += 1
-        if not all(each is None or each - each == 0.0 for each in (loss, grad_norm)):
-            self._nan += 1
+        if loss is not None or grad_norm is not None:
+            loss, grad_norm = _number(loss), _number(grad_norm)
+            if not all(each is None or each - each == 0.0 for each in (loss, grad_norm)):
+                self._nan += 1
         if self._wanted is None or self.wants(number):
             # It is written when it is sent: a step that is held costs no text.
-            self._said = _now(), number, seconds, self.tokens, self.samples, loss, rate, grad_norm, self._skipped, self._nan
+            self._said = _now(), number, seconds, self.tokens, self.samples, loss, _number(rate), grad_norm, self._skipped, self._nan
             self._held = now - self._sent < self._min_interval
             if not self._held:
                 self._sent = now

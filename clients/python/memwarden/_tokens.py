@@ -35,7 +35,9 @@ class _Tokens:
 
     def take(self) -> int:
         """The tokens since the last call; those of a device as far as it has come."""
-        total = self._known + sum(each.read() for each in self._devices.values())
+        total = self._known
+        if self._devices:
+            total += sum(each.read() for each in self._devices.values())
         taken, self._taken = total - self._taken, total
         return taken
 

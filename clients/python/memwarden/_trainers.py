@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any, List, Optional
 
 from ._base import _guarded, _log
-from ._fit import wrap_saves
+from ._auto import wrap_saves
 from ._monitor import Monitor
 
 if TYPE_CHECKING:

@@ -86,7 +86,7 @@ def test_micro_batches_that_are_accumulated_are_one_step(daemon, python):
     assert second["held"] >= first["held"] + 16 * MIB and measured["measured"] > second["held"]
     steps = predictions(daemon, "step")
     assert [message["step"] for message in daemon.of("step")][-1] == 4
-    assert steps and "all 4 batches have the same size" in steps[0]["basis"], steps
+    assert steps and "all 4 batches so far have the same size" in steps[0]["basis"], steps
 
 
 CLOSURES = """
@@ -380,3 +380,39 @@ def test_a_save_of_a_trainer_to_memory_takes_its_files_from_the_host(daemon, pyt
     shm = predictions(daemon, "save", "shm")[-1]
     assert abs(shm["peak"] - size) <= 0.02 * size and "free" in shm
     assert size * 0.98 <= before["peak"] - before["held"] <= size * 1.1 and "in memory" in before["basis"]
+
+
+SPARSE = """
+model = torch.nn.Embedding(1 << 16, 64, sparse=True)
+optimizer = torch.optim.%s(model.parameters())
+for _ in range(3):
+    model(torch.arange(8)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "Adagrad", "SparseAdam"])
+def test_sparse_gradients_are_unknown_before_they_exist(daemon, python, optimizer):
+    python(MODEL + SPARSE % optimizer + REST, fake=False)
+    found = predictions(daemon, "optimizer")
+    assert found and all(each["certainty"] == "unknown" and "gradients are sparse" in each["basis"] for each in found)
+
+
+OWN_EVALUATION = """
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(3):
+    batch().backward()
+    optimizer.step()
+model.eval()
+kept = [model(torch.ones(1024, 1024)) for _ in range(8)]
+model.train()
+batch().backward()
+optimizer.step()
+"""
+
+
+def test_an_evaluation_of_its_own_is_unknown_until_it_has_ended(daemon, python):
+    python(MODEL + OWN_EVALUATION + REST, fake=False)
+    first, *_, last = predictions(daemon, "evaluation")
+    assert first["certainty"] == "unknown" and "without torch.no_grad()" in first["basis"]
+    assert last["measured"] > 64 * MIB and "the highest of 1 evaluations" in last["basis"]

@@ -33,7 +33,7 @@ def _note(name: str) -> None:
     import atexit
 
     def end() -> None:
-        if name in sys.modules and "memwarden._monitor" not in sys.modules and not hasattr(sys, "memwarden_noted"):
+        if name in sys.modules and "memwarden._base" not in sys.modules and not hasattr(sys, "memwarden_noted"):
             sys.__dict__["memwarden_noted"] = True
             text = "memwarden: no training figures: %s is not instrumented without a line in the program" % name
             print(text, file=sys.stderr)
