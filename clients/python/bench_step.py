@@ -3,8 +3,8 @@
     python bench_step.py                          # a step, received by the daemon (--daemon, by default target/dist)
     python bench_step.py --start 50               # `python -c pass` with and without MEMWARDEN_AUTO
     python bench_step.py --train 10 -- ../../examples/train.py --steps 300 --threads 1
-    python bench_step.py --loop 50                # the model of examples/train.py, hooks on and off in turns
-    python bench_step.py --agree 30               # the same with the agreement of ranks on a checkpoint on and off
+    python bench_step.py --loop 5000              # the time within the automatic hooks, in so many steps of a small model
+    python bench_step.py --agree 30               # the model of examples/train.py, the agreement of ranks on a checkpoint on and off
 
 OpenTelemetry: pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-common
 """
@@ -288,33 +288,84 @@ def bench_agreement(rounds, daemon, block=50):
     leave(listener, path)
 
 
-def bench_loop(rounds, daemon, block=20):
-    """Blocks of steps in one process, so that all else is equal; CPU seconds of the training thread."""
-    from memwarden import _monitor
-    from memwarden._auto import start_auto
+def bench_loop(steps, daemon):
+    """The time within each automatic hook, and of all in a step, in steps of about 1 ms. A median of short times says the same on a busy
+    machine; the difference of two loops does not."""
+    import collections
+
+    import torch
+    import torch.utils.data
+
+    inner, taken, clock = {}, collections.Counter(), time.perf_counter
+
+    def timed(function, name, within=None):
+        def call(*args, **kwargs):
+            begun = clock()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                if within is None:
+                    inner[name] = clock() - begun
+                else:
+                    taken[name] += clock() - begun - within.get(name, 0.0)
+
+        return call
 
     folder = tempfile.mkdtemp(prefix="mw")
     path = os.path.join(folder, "s")
     listener = listen(path, daemon)
     os.environ.update(MEMWARDEN_AUTO="1", MEMWARDEN_JOB_SOCKET=path)
-    start_auto()
-    step = example_step()
+    torch.set_num_threads(1)
+    places = ((torch.autograd, "backward"), (torch.utils.data.dataloader._BaseDataLoaderIter, "__next__"))
+    for owner, name in places:
+        setattr(owner, name, timed(getattr(owner, name), name))
+    from memwarden import _auto
 
-    def steps():
-        begun = time.thread_time()
-        for _ in range(block):
-            step()
-        return (time.thread_time() - begun) / block
+    _auto.start_auto()
+    nn = torch.nn
+    layers = [layer for _ in range(3) for layer in (nn.GELU(), nn.Linear(64, 64))]
+    model = nn.Sequential(nn.Linear(32, 64), *layers, nn.Linear(64, 10))
+    optimizer = torch.optim.AdamW(model.parameters())
+    data = torch.utils.data.TensorDataset(torch.randn(4096, 32), torch.randint(0, 10, (4096,)))
 
-    taken = {True: [], False: []}
-    steps()
-    for _ in range(rounds):
-        for on in random.sample([True, False], 2):
-            _monitor._automatic._session.off = not on
-            taken[on].append(steps())
-    _monitor._automatic._session.off = False
-    show("a step, CPU", taken[False], taken[True], "ms", 1000)
-    _monitor._automatic.stop()
+    def batches():
+        while True:
+            yield from torch.utils.data.DataLoader(data, batch_size=8)
+
+    source = batches()
+
+    def step():
+        given, wanted = next(source)
+        nn.functional.cross_entropy(model(given), wanted).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    for _ in range(300):
+        step()
+    hooks = [(each._forward_pre_hooks, "before forward") for each in model.modules()]
+    hooks += [(each._forward_hooks, "after forward") for each in model.modules()]
+    of_optimizers = __import__("torch.optim.optimizer", fromlist=["Optimizer"])
+    hooks.append((of_optimizers._global_optimizer_pre_hooks, "before optimizer"))
+    hooks.append((of_optimizers._global_optimizer_post_hooks, "after optimizer"))
+    for each, name in hooks:
+        for key in list(each):
+            each[key] = timed(each[key], name, {})
+    for owner, name in places:
+        setattr(owner, name, timed(getattr(owner, name), name, inner))
+    rows, empty = [], timed(lambda: None, "nothing", {})
+    for _ in range(steps):
+        taken.clear()
+        begun = clock()
+        step()
+        empty()
+        row = dict(taken, step=clock() - begun)
+        nothing = row.pop("nothing")
+        rows.append({name: value - nothing * (name != "step") for name, value in row.items()})
+        rows[-1]["all hooks"] = sum(value for name, value in rows[-1].items() if name != "step")
+    for name in rows[0]:
+        values = [row[name] * 1e6 for row in rows]
+        print("%-18s p50 %7.1f us  p95 %7.1f us" % (name, quantile(values, 0.5), quantile(values, 0.95)))
+    _auto._watch.monitor.stop()
     leave(listener, path)
 
 
@@ -347,7 +398,7 @@ def main():
     parser.add_argument("--steps", type=int, default=20000)
     parser.add_argument("--start", type=int, default=0, metavar="ROUNDS")
     parser.add_argument("--train", type=int, default=0, metavar="ROUNDS")
-    parser.add_argument("--loop", type=int, default=0, metavar="ROUNDS")
+    parser.add_argument("--loop", type=int, default=0, metavar="STEPS")
     parser.add_argument("--agree", type=int, default=0, metavar="ROUNDS")
     parser.add_argument("--daemon", default=os.path.join(HERE, "../../target/dist/memwarden"), help="the receiving daemon")
     parser.add_argument("command", nargs="*")
