@@ -448,4 +448,5 @@ def _untraced(hook: Callable[..., Any]) -> Callable[..., Any]:
 def _tracing() -> Callable[[], bool]:
     """The function that says whether torch.compile traces its caller, which knows it as a constant. `is_compiling` takes longer."""
     compiler = getattr(_torch(), "compiler", None)
-    return getattr(compiler, "is_dynamo_compiling", getattr(compiler, "is_compiling", bool))  # type: ignore[no-any-return]
+    found: Callable[[], bool] = getattr(compiler, "is_dynamo_compiling", getattr(compiler, "is_compiling", bool))
+    return found
