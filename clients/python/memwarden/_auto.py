@@ -12,11 +12,10 @@ import threading
 import time
 from typing import Any, Callable
 
-from ._base import _guarded, _hiding
+from ._base import _guarded, _hiding, _loading
 from ._process import _devices, _load_thread_exit, _torch
 
-# Held while the monitor begins; whether it has, or will not; and the hooks.
-_lock = threading.RLock()
+# Whether the monitor has begun, or will not; and the hooks.
 _decided = False
 _watch: Any = None
 
@@ -30,17 +29,23 @@ def start_auto() -> None:
     off = os.environ.get("MEMWARDEN_DISABLE", "") not in ("", "0")
     if mode in ("", "0") or off or hasattr(kind.__init__, "_memwarden"):
         return
-    original = kind.__init__
 
-    @functools.wraps(original)
-    def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
-        original(optimizer, *args, **kwargs)
-        watch = _begin(mode)
-        if watch is not None and mode != "steps":
-            watch.made(optimizer)
+    def follow(name: str) -> None:
+        original = getattr(kind, name)
 
-    made._memwarden = True  # type: ignore[attr-defined]
-    kind.__init__ = made
+        @functools.wraps(original)
+        def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            original(optimizer, *args, **kwargs)
+            watch = _begin(mode)
+            if watch is not None and mode != "steps" and name == "__init__":
+                watch.made(optimizer)
+
+        made._memwarden = True  # type: ignore[attr-defined]
+        setattr(kind, name, made)
+
+    follow("__init__")
+    # Of a copy, and of one that was pickled.
+    follow("__setstate__")
     if mode != "steps":
         wrap_saves(lambda: None if _watch is None else _watch.fit, _torch(), "save")
     _load_thread_exit()
@@ -51,7 +56,9 @@ def _await_devices(mode: str) -> None:
     while not _decided:
         with _hiding("devices"):
             if _devices():
-                _begin(mode)
+                watch = _begin(mode)
+                if watch is not None:
+                    watch.monitor.start()
                 return
         time.sleep(1.0)
 
@@ -62,23 +69,26 @@ def _begin(mode: str) -> Any:
     global _decided, _watch
     if _decided:
         return _watch
-    with _lock:
+    with _loading:
         if _decided:
             return _watch
-        _decided = True
-        from . import _monitor
-        from ._hooks import watch_all
+        try:
+            from . import _monitor
+            from ._hooks import watch_all
 
-        if any(each._session.ready for each in list(_monitor._monitors)):
-            return None
-        monitor = _monitor.Monitor(phase_memory=mode != "steps")
-        monitor._session.quiet = True
-        # Workers that only import torch are not reported; evaluation and inference have loaders too.
-        monitor._phases.starting = ("forward", "optimizer")
-        _watch = watch_all(monitor, mode != "steps")
-        _monitor._automatic = monitor
-        monitor._run()
-        return _watch
+            if any(each._session.ready for each in list(_monitor._monitors)):
+                return None
+            monitor = _monitor.Monitor(phase_memory=mode != "steps")
+            monitor._session.quiet = True
+            # Workers that only import torch are not reported; evaluation and inference have loaders too.
+            monitor._phases.starting = ("forward", "optimizer")
+            _watch = watch_all(monitor, mode != "steps")
+            _monitor._automatic = monitor
+            monitor._run()
+            return _watch
+        finally:
+            # What another thread makes meanwhile waits for the hooks.
+            _decided = True
 
 
 def wrap_saves(of: Callable[[], Any], owner: Any, name: str) -> None:

@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 import sys
+import threading
 import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Set, TypeVar, Union
 
@@ -37,6 +38,10 @@ JSON = Dict[str, Any]
 Path = Union[str, "os.PathLike[str]"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 _getpid, _now, _clock = os.getpid, time.time, time.perf_counter
+
+# Held while a thread imports, and while the process forks: a child has the locks of an import, and not the thread that would release them.
+_loading = threading.RLock()
+os.register_at_fork(before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release)
 
 
 def _hide(error: BaseException, where: str) -> None:

@@ -7,7 +7,7 @@ import sys
 import threading
 from typing import Any, Callable, List, Optional, Sequence
 
-from ._base import JSON, Path, _guarded, _hide, _now, _short
+from ._base import JSON, Path, _guarded, _hide, _loading, _now, _short
 from ._process import _torch
 from ._session import _Session, _Worker
 from ._signals import _Handlers
@@ -43,7 +43,8 @@ class _Checkpoints:
     def take_part(self) -> Any:
         """This process saves when it is asked: from now on it takes part in the agreement."""
         if self.agreement is None:
-            from ._agreement import _Agreement  # Few programs need it.
+            with _loading:
+                from ._agreement import _Agreement  # Few programs need it.
 
             self.agreement = _Agreement(self._agreement_tells)
         if self._session.ready:

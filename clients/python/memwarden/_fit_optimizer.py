@@ -16,6 +16,7 @@ import weakref
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from ._base import _hide, _log
+from ._models import _STATES
 from ._process import _local, _torch
 
 # Different parameters (shape, type, options) whose step is tried; a larger model is not predicted.
@@ -341,8 +342,6 @@ def _by_table(optimizer: Any, group: Any, local: Any, held: List[Tuple[str, Any]
     elements = int(local.numel())
     if type(optimizer).__module__.startswith("torchao"):
         return _of_torchao(optimizer, group, local, held)
-    from ._models import _STATES
-
     table = _EIGHT_BIT if eight_bit else _STATES
     states = next((many for name, many in table.items() if (name in kind if eight_bit else name == kind)), None)
     if states is None:

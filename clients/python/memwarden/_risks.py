@@ -7,7 +7,7 @@ import json
 import threading
 from typing import Any, Callable, Dict, List, Set, Tuple
 
-from ._base import JSON, _getpid, _hiding, _say
+from ._base import JSON, _getpid, _hiding, _loading, _say
 from ._identity import _device_names
 from ._process import _cgroup_memory
 from ._session import _Session, _Worker
@@ -35,7 +35,8 @@ class _Risks:
             self._worker.start()
 
     def _watch(self, ends: threading.Event) -> None:
-        import urllib.request  # Imported here: it takes 20 ms, and few programs need it.
+        with _loading:
+            import urllib.request  # Imported here: it takes 20 ms, and few programs need it.
 
         # The daemon is local: no proxy.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -191,6 +191,55 @@ def test_inference_on_a_device_is_seen_without_a_step(daemon, python):
     assert process.returncode == 0
 
 
+LOADING = """
+import os, signal, sys, threading, time, torch
+begun, goes_on = threading.Event(), threading.Event()
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "memwarden._hooks":
+            begun.set()
+            goes_on.wait()
+sys.meta_path.insert(0, Slow())
+torch.cuda.initialize()
+begun.wait()
+threading.Timer(0.5, goes_on.set).start()
+"""
+
+
+def test_an_optimizer_that_is_made_while_the_hooks_are_loaded_is_followed(daemon, python):
+    python(LOADING + TRAIN)
+    daemon.wait_end()
+    last = daemon.of("step")[-1]
+    assert (last["step"], last["samples"], last["tokens"]) == (3, 6, 18)
+
+
+def test_a_child_that_is_forked_while_the_hooks_are_loaded_can_load_them(daemon, python):
+    program = """
+child = os.fork()
+if child == 0:
+    import memwarden._hooks
+    os._exit(7)
+for _ in range(200):
+    ended, status = os.waitpid(child, os.WNOHANG)
+    if ended:
+        break
+    time.sleep(0.1)
+else:
+    os.kill(child, signal.SIGKILL)
+assert status == 7 << 8, "the child waits for a thread of its parent"
+"""
+    python(LOADING + program)
+
+
+def test_an_optimizer_that_was_pickled_is_reported(daemon, python, tmp_path):
+    program = "import pickle, sys, torch\nwith open(sys.argv[1], sys.argv[2]) as file:\n    "
+    made = "pickle.dump(torch.optim.AdamW([torch.Tensor([1.0])]), file)\n"
+    python(program + made, str(tmp_path / "optimizer"), "wb", auto="0")
+    python(program + "pickle.load(file).step()\n", str(tmp_path / "optimizer"), "rb")
+    daemon.wait_end()
+    assert daemon.of("step")[-1]["step"] == 1
+
+
 def test_a_program_that_speaks_for_itself_is_not_spoken_for(daemon, python):
     program = (
         """

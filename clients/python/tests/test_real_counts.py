@@ -172,6 +172,26 @@ update()
     assert (last["step"], last["samples"], counts["forward"]) == (21, 42, 21)
 
 
+@pytest.mark.parametrize("copied", ["pickle.loads(pickle.dumps(given))", "copy.deepcopy(given)"])
+def test_a_copy_of_an_optimizer_is_counted(daemon, python, copied):
+    program = """
+import copy, pickle, sys
+import memwarden._auto
+kind = sys.modules["torch.optim.optimizer"].Optimizer
+followed, kind.__init__ = kind.__init__, kind.__init__.__wrapped__
+given = torch.optim.AdamW(model.parameters())
+kind.__init__ = followed
+assert memwarden._auto._watch is None, "nothing is followed yet"
+copied = %s
+for _ in range(20):
+    train()
+    update(copied)
+"""
+    python(BEGIN.replace("optimizer = torch.optim.AdamW(model.parameters())", "optimizer = None") + program % copied, fake=False)
+    daemon.wait_end()
+    assert daemon.of("step")[-1]["step"] == 20
+
+
 def test_parts_load_at_their_first_use(daemon, python, monkeypatch):
     loaded = "\nimport sys\nprint(sorted(name for name in sys.modules if name.startswith('memwarden')))\n"
     shown = python("import torch" + loaded, fake=False)

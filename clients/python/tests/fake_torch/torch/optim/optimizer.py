@@ -14,6 +14,9 @@ class Optimizer:
         self.param_groups = [{"params": list(parameters)}]
         self.state, self.own = {}, ([], [])
 
+    def __setstate__(self, state):
+        vars(self).update(state)
+
     def register_step_pre_hook(self, hook):
         self.own[0].append(hook)
 
