@@ -30,6 +30,7 @@ from ._base import (
 )
 from ._checkpoints import Saver, _Checkpoint, _Checkpoints
 from ._ending import described, sentence, uncaught
+from ._evidence import _Evidence
 from ._identity import _Identity
 from ._phases import _Phase, _Phases
 from ._process import _devices
@@ -50,7 +51,7 @@ class _Nothing:
     def __getattr__(self, _: str) -> "_Nothing":
         return self
 
-    def __call__(self, *_: Any) -> "_Nothing":
+    def __call__(self, *_: Any, **__: Any) -> "_Nothing":
         return self
 
     def __bool__(self) -> bool:
@@ -109,6 +110,7 @@ class Monitor(Recording):
         self._phases = _Phases(session, phase_memory)
         self._allocator = _Allocator(session, self._identity, self._keep, folder)
         self._checkpoints = _Checkpoints(session, self._steps, agree_every)
+        self._evidence = _Evidence(session)
         self._identity.saving = self._checkpoints.saving
         self._url = url
         self._fit: Any = _Nothing()
@@ -120,17 +122,9 @@ class Monitor(Recording):
         self._worker = _Worker(session, "memwarden", self._loop)
         _monitors.add(self)
 
-    # -- parts that are loaded at their first use
-
-    @functools.cached_property
-    def _evidence(self) -> Any:
-        from ._evidence import _Evidence
-
-        return _Evidence(self._session)
-
     @functools.cached_property
     def _risks(self) -> Any:
-        from ._risks import _Risks
+        from ._risks import _Risks  # Few programs need it.
 
         return _Risks(self._session, self._url)
 
@@ -200,10 +194,9 @@ class Monitor(Recording):
         """In a child process, whose totals begin at zero."""
         self._session.forked()
         self._began = _clock()
-        parts = (self._identity, self._steps, self._phases, self._checkpoints, self._fit)
+        parts = (self._identity, self._steps, self._phases, self._checkpoints, self._fit, self._evidence)
         for part in parts:
             part.reset()
-        vars(self).pop("_evidence", None)
 
     def _greeting(self) -> List[bytes]:
         """The first lines of a connection: all cumulative values."""
@@ -231,7 +224,7 @@ class Monitor(Recording):
             self._checkpoints.watch,
             self._fit.refresh,
             self._identity.watch,
-            lambda: self._evidence.watch(),
+            self._evidence.watch,
             session.log.write,
         )
         while not self._rests(ends):

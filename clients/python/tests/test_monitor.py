@@ -10,7 +10,7 @@ import threading
 
 import memwarden
 import pytest
-from conftest import PATIENCE, REPOSITORY
+from conftest import CLIENT, PATIENCE, REPOSITORY
 from memwarden import _base, _evidence
 
 
@@ -330,6 +330,30 @@ def test_a_checkpoint_is_asked_for_and_acknowledged(daemon, monitor, tmp_path):
     told = [(message["state"], message["step"]) for message in daemon.wait_for("checkpoint", 4)]
     assert told == [("saving", 120), ("saved", 120), ("saving", 7), ("failed", 7)]
     assert daemon.of("checkpoint")[2]["path"] == os.path.abspath("b.pt")
+
+
+def test_a_checkpoint_that_fails_is_told_without_predictions(daemon, monkeypatch):
+    monkeypatch.setenv("MEMWARDEN_FIT", "off")
+    with memwarden.Monitor(interval=0) as monitor, pytest.raises(OSError):
+        with monitor.checkpoint("b.pt", step=7):
+            raise OSError
+    told = [(message["state"], message["step"]) for message in daemon.wait_for("checkpoint", 2)]
+    assert told == [("saving", 7), ("failed", 7)]
+
+
+def test_the_thread_of_the_monitor_loads_nothing(daemon, python):
+    program = """
+import sys, time, memwarden
+monitor = memwarden.Monitor(interval=0.01)
+def loaded():
+    return {name for name in sys.modules if name.startswith("memwarden")}
+before = loaded()
+monitor.start()
+while monitor._evidence._size is None:
+    time.sleep(0.01)
+assert loaded() == before, loaded() - before
+"""
+    python(program, auto="0", paths=[CLIENT])
 
 
 def test_the_log_rotates(daemon, tmp_path):
