@@ -8,6 +8,7 @@ allocated. Without one, the memory of the model is that of the host: the residen
 from __future__ import annotations
 
 import os
+import weakref
 from typing import Any, Dict, List, Optional
 
 from ._base import _guarded, _hide
@@ -21,7 +22,7 @@ from ._fit_predictions import Predictions
 from ._fit_save import Saves
 from ._fit_verdict import Verdicts
 from ._identity import _Identity
-from ._process import _take_host_peak
+from ._process import _take_host_peak, _torch
 from ._session import _Session
 from ._steps import _Steps
 
@@ -54,10 +55,14 @@ class _Fit:
         # What was held when the phases of the plan were predicted last.
         self._planned: Dict[Place, int] = {}
 
+    @_guarded()
     def follows(self, model: Any) -> None:
         """The hooks follow this model."""
         self.plan.model(model, lambda: list(self.first_step.optimizers))
-        SPARSE.update(id(each.weight) for each in model.modules() if getattr(each, "sparse", False) is True)
+        kinds = tuple(getattr(_torch().nn, name, ()) for name in ("Embedding", "EmbeddingBag"))
+        for each in model.modules():
+            if isinstance(each, kinds) and each.sparse:
+                SPARSE[id(each.weight)] = weakref.ref(each.weight)
 
     # -- the optimizer
 
@@ -90,7 +95,7 @@ class _Fit:
 
     def forward_begins(self, samples: int, length: Optional[int]) -> None:
         """Before a micro-batch of training goes through the model."""
-        batches = self.batches
+        batches, plan = self.batches, self.plan
         if self._evaluations.runs:
             self._evaluations.end()
         batches.seen += 1
@@ -99,6 +104,7 @@ class _Fit:
             if not self.first_step.has_stepped:
                 self.first_step.predict(False)
             self.refresh_plan()
+        plan.training_ref = plan.latest_ref
         batches.begins(samples, length)
 
     @_guarded()

@@ -59,7 +59,7 @@ class Evaluations:
                 self._first_step.predict(False)
             self._kept.clear()
             self._after.clear()
-            self._whole = self._plan.batches()
+            self._whole = self._plan.evaluated()
             if None in self._first_step.places:
                 _take_host_peak()
         for place in self._first_step.places:

@@ -50,8 +50,8 @@ class Foreseen(NamedTuple):
 _Sums = Dict[Optional[int], List[int]]
 # What the copy for a trial gets anew.
 _OWN = ("state", "param_groups", "step")
-# The identities of parameters of layers that make sparse gradients.
-SPARSE: Set[int] = set()
+# Parameters of layers that make sparse gradients, by their identity, which another one has once they are gone.
+SPARSE: Dict[int, "weakref.ref[Any]"] = {}
 # The threads that try a step now: hooks of optimizers do nothing in it.
 _trying = threading.local()
 
@@ -146,14 +146,13 @@ def _add_one(optimizer: Any, gradients_exist: bool, counted: Set[int], sums: _Su
         lists = _makes_lists(optimizer, group)
         together: Dict[Optional[int], int] = collections.defaultdict(int)
         for parameter in group["params"]:
-            if not parameter.requires_grad and parameter.grad is None:
+            if parameter.grad is None and (gradients_exist or not parameter.requires_grad):
                 continue
-            local = _local(parameter)
-            if local.is_sparse or id(parameter) in SPARSE or (parameter.grad is not None and _local(parameter.grad).is_sparse):
+            local, grad = _local(parameter), _local(parameter.grad)
+            sparse = SPARSE.get(id(parameter), lambda: None)() is parameter if grad is None else grad.is_sparse
+            if local.is_sparse or sparse:
                 raise _Unpredictable("its gradients are sparse")
             place = _place(local)
-            if parameter.grad is None and gradients_exist:
-                continue
             # Absent keys stay absent: the state is a defaultdict.
             own = optimizer.state[parameter] if parameter in optimizer.state else {}
             held = [(str(key), _local(value)) for key, value in own.items() if hasattr(value, "element_size")]

@@ -70,9 +70,11 @@ class Plan:
         self.in_memory = 0
         # Bytes of the logits of one token (of one sample, where there are no tokens).
         self.logits: Optional[float] = None
-        # The first loader, and the one that gave the last batch.
+        # The first loader; the one that gave the last batch, and that of the last micro-batch of training, of an evaluation.
         self._loader_ref: Any = None
-        self._latest_ref: Any = None
+        self.latest_ref: Any = None
+        self.training_ref: Any = None
+        self._evaluation_ref: Any = None
         self._given = 0
         self._trainer: Any = None
         self._lightning = False
@@ -92,16 +94,16 @@ class Plan:
 
     def loading(self, loader: Any) -> None:
         """An iterator of a DataLoader gives a batch; the one before a micro-batch of training counts."""
-        if self._latest_ref is not None and self._latest_ref() is loader:
+        if self.latest_ref is not None and self.latest_ref() is loader:
             self._given += 1
             return
-        self._latest_ref, self._given = weakref.ref(loader), 1
+        self.latest_ref, self._given = weakref.ref(loader), 1
         if self._loader_ref is None or self._loader_ref() is None:
-            self._loader_ref = self._latest_ref
+            self._loader_ref = self.latest_ref
 
     def batches(self, training: bool = False) -> Optional[Tuple[int, int]]:
         """Of the loader that gave the last batch: how many it has, and how many it has given."""
-        loader = None if self._latest_ref is None else self._latest_ref()
+        loader = None if self.latest_ref is None else self.latest_ref()
         trainer = self._trainer() if self._trainer is not None and self._lightning else None
         try:
             if loader is None:
@@ -113,6 +115,13 @@ class Plan:
             return count, self._given
         except Exception:
             return None  # Of a stream.
+
+    def evaluated(self) -> Optional[Tuple[int, int]]:
+        """The same for an evaluation that begins; None where it does not read a loader: the batches are those of training."""
+        if self.latest_ref is self.training_ref and self.latest_ref is not self._evaluation_ref:
+            return None
+        self._evaluation_ref = self.latest_ref
+        return self.batches()
 
     def model(self, model: Any, optimizers: Callable[[], List[Any]]) -> None:
         """Of modules within each other the one with the most parameters, and of these the first."""

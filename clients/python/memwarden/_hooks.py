@@ -317,9 +317,11 @@ class _Watch:
         Returns the samples, and the length of each where it is known.
         """
         named = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], Mapping) else kwargs
-        given = kwargs.get("input_ids", kwargs.get("inputs_embeds")) if kwargs else None
-        if given is None and named:
-            given = named.get("input_ids")
+        given = embedded = None
+        for each in (kwargs,) if named is kwargs else (kwargs, named):
+            given = each.get("input_ids") if given is None else given
+            if given is None:
+                given = embedded = each.get("inputs_embeds")
         if given is None:
             for given in (*inputs, *kwargs.values()):
                 if hasattr(given, "is_floating_point"):
@@ -331,8 +333,7 @@ class _Watch:
             return 0, None
         samples = int(shape[0])
         self.samples += samples
-        embedded = len(shape) == 3 and given is kwargs.get("inputs_embeds")
-        if embedded or len(shape) == 2 and not given.is_floating_point():
+        if len(shape) == 3 and given is embedded or len(shape) == 2 and not given.is_floating_point():
             length = int(shape[1])
             self._tokens.add(samples, length, named.get("attention_mask"))
             facts = self.monitor._identity.facts

@@ -48,7 +48,7 @@ class _Phases:
     def begin(self, name: str) -> Any:
         """What `end` needs; None where the phase is not measured. It is called several times a step, and does little in most calls."""
         total = self.totals.get(name)
-        if total is not None and total.lean:
+        if total is not None and total.lean > 0:
             total.lean -= 1
             total.open_since = now = _clock()
             return now, None

@@ -240,6 +240,18 @@ def test_an_optimizer_that_was_pickled_is_reported(daemon, python, tmp_path):
     assert daemon.of("step")[-1]["step"] == 1
 
 
+def test_inference_on_a_device_is_reported_at_once(daemon, python):
+    program = """
+import threading, torch
+import memwarden._auto as auto
+threads = [each for each in threading.enumerate() if each.name == "memwarden"]
+torch.cuda.initialize()
+threads[0].join()
+assert auto._watch.monitor._session.ready
+"""
+    python(program)
+
+
 def test_a_program_that_speaks_for_itself_is_not_spoken_for(daemon, python):
     program = (
         """

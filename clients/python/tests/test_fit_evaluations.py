@@ -97,6 +97,30 @@ def test_an_evaluation_that_keeps_nothing_has_the_peak_that_was_measured(daemon,
     assert found["peak"] == found["measured"] == torch.cuda.allocated + 64 * MIB
 
 
+def test_an_evaluation_without_a_loader_does_not_read_that_of_training(daemon, monitor, torch):
+    program, training = Program(torch, monitor), Loader(100)
+    torch.cuda.peak = torch.cuda.allocated
+    for count in (1, 2):
+        program.fit.plan.loading(training)
+        program.step(4, 1)
+        for _ in range(3):
+            program.fit.evaluation_begins()
+        torch.cuda.peak += 64 * MIB * count
+        found = monitor._fit.predictions.of("evaluation", 0)
+        assert found["basis"] == ("how many batches it has is not known" if count == 1 else "the highest of 1 evaluations")
+        program.fit.plan.loading(training)
+        program.step(4, 1)
+        assert monitor._fit.predictions.of("evaluation", 0)["basis"] == "the highest of %d evaluations" % count
+
+
+def test_an_evaluation_reads_its_loader_where_training_has_none(daemon, monitor, torch):
+    program, loader = Program(torch, monitor), Loader(100)
+    for _ in range(2):
+        program.step(4, 16)
+        evaluate(program, torch, loader, 5, lambda _: 20 * MIB)
+        assert monitor._fit.predictions.of("evaluation", 0)["basis"] == "20.0 MiB kept of each of 100 batches"
+
+
 def test_a_few_batches_before_training_are_no_evaluation(daemon, monitor, torch):
     program = Program(torch, monitor)
     loader, other = Loader(100), Loader(2)

@@ -1,7 +1,10 @@
 """What a model is made of, with the fake torch."""
 
+from collections.abc import Mapping
+
 import memwarden
-from memwarden import _models
+import pytest
+from memwarden import _fit_optimizer, _models
 
 NAN, INF = float("nan"), float("inf")
 
@@ -116,6 +119,49 @@ def test_memory_for_training_is_estimated(torch):
     full = memwarden.estimate_training_memory(made, batch=2, sequence=4, recompute="full")
     assert full["activation_bytes"] == 2 * 2 * 4 * 2 * 2
     assert memwarden.estimate_training_memory(made)["activation_bytes"] is None
+
+
+class Fields(Mapping):
+    """A batch that has no truth value, as a TensorDict."""
+
+    def __init__(self, fields):
+        self.fields = fields
+
+    def __getitem__(self, name):
+        return self.fields[name]
+
+    def __iter__(self):
+        return iter(self.fields)
+
+    def __len__(self):
+        return len(self.fields)
+
+    def __bool__(self):
+        raise RuntimeError("no truth value")
+
+
+@pytest.mark.parametrize("passed", [lambda call, fields: call(**fields), lambda call, fields: call(fields), lambda call, fields: call(Fields(fields))])
+@pytest.mark.parametrize("also", [{}, {"input_ids": None}])
+@pytest.mark.parametrize("name", ["input_ids", "inputs_embeds"])
+def test_the_samples_of_a_batch_are_those_of_its_ids_or_embeddings(monitor, torch, passed, also, name):
+    made = model(torch)
+    optimizer = torch.optim.AdamW(made.parameters())
+    monitor.attach(made, optimizer)
+    ids = name == "input_ids"
+    given = torch.Tensor([1] * 6, (2, 3), torch.int64) if ids else torch.Tensor([1.0] * 12, (2, 3, 2))
+    passed(made, {**also, "position_ids": torch.Tensor([1] * 3, (1, 3), torch.int64), name: given})
+    optimizer.step()
+    assert (monitor._steps.samples, monitor._steps.tokens) == (2, 6)
+
+
+def test_a_module_of_the_program_that_is_named_sparse_has_no_sparse_gradients(monitor, torch):
+    made = model(torch)
+    made.sparse = True
+    optimizer = torch.optim.AdamW(made.parameters())
+    monitor.attach(made, optimizer)
+    made(torch.Tensor([1] * 6, (2, 3), torch.int64))
+    optimizer.step()
+    assert monitor._steps.samples == 2 and not _fit_optimizer.SPARSE
 
 
 def test_plain_pytorch_is_followed(daemon, torch):

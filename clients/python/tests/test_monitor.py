@@ -222,6 +222,16 @@ def test_the_peak_of_a_phase_is_its_own(daemon, monitor, torch):
     assert monitor.phases()["backward"]["allocated_peak_bytes"] == 9 << 30
 
 
+def test_the_allocator_is_read_again_whatever_threads_have_counted(daemon, monitor, torch):
+    torch.cuda.initialize()
+    for count in range(2):
+        with monitor.phase("forward"):
+            torch.cuda.peak += 1 << 30
+        # Two threads that have both seen the last call that is only timed.
+        monitor._phases.totals["forward"].lean = -1
+    assert monitor.phases()["forward"]["allocated_peak_bytes"] == torch.cuda.peak
+
+
 def test_phases_of_any_name_are_bounded(daemon, monitor):
     for n in range(1000):
         with monitor.phase("phase %d" % n):

@@ -12,6 +12,7 @@ from conftest import CLIENT, PATIENCE
 if importlib.util.find_spec("torch") is None:
     pytest.skip("PyTorch is not installed", allow_module_level=True)
 
+import memwarden  # noqa: E402
 import torch  # noqa: E402
 from memwarden._fit_optimizer import foresee  # noqa: E402
 
@@ -175,6 +176,41 @@ def test_what_cannot_be_predicted_is_unknown():
     sparse(torch.zeros(1, dtype=torch.long)).sum().backward()
     found = foresee([torch.optim.SparseAdam(sparse.parameters())], gradients_exist=True)
     assert found.needs is None and found.why == "SparseAdam: its gradients are sparse"
+
+
+@pytest.fixture
+def sparse():
+    """Makes a model that the hooks follow."""
+    fit = memwarden.Monitor(interval=0)._fit
+
+    def make():
+        made = torch.nn.Embedding(10, 4, sparse=True)
+        fit.follows(made)
+        return made
+
+    return make
+
+
+def test_a_parameter_in_the_place_of_a_sparse_one_is_not_sparse(sparse):
+    gone = [sparse() for _ in range(200)]
+    places = {id(each.weight) for each in gone}
+    gone.clear()
+    made = [torch.nn.Linear(4, 4, bias=False) for _ in range(1000)]
+    linear = next(each for each in made if id(each.weight) in places)
+    assert foresee([torch.optim.AdamW(linear.parameters())], gradients_exist=False).exact
+
+
+def test_the_gradient_of_a_sparse_layer_counts_once_it_exists(sparse):
+    made = sparse()
+    optimizer = torch.optim.AdamW(made.parameters())
+    assert "sparse" in foresee([optimizer], gradients_exist=False).why
+    made(torch.zeros(1, dtype=torch.long)).sum().backward()
+    assert "sparse" in foresee([optimizer], gradients_exist=True).why
+    made.weight.grad = made.weight.grad.to_dense()
+    assert foresee([optimizer], gradients_exist=True).exact
+    made.weight.grad = None
+    found = foresee([optimizer], gradients_exist=True)
+    assert found.exact and not found.needs, "it takes no part in the step"
 
 
 def test_temporary_tensors_of_lists_are_as_large_as_all_of_them():
