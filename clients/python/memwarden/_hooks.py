@@ -439,9 +439,11 @@ def _untraced(hook: Callable[..., Any]) -> Callable[..., Any]:
     if callback is None:
         return disabled  # type: ignore[no-any-return]
 
+    is_tracing = _tracing()
+
     def call(*args: Any) -> Any:
-        # Where nothing is compiled, there is nothing to keep away, which takes 2 us.
-        return hook(*args) if callback() is None else disabled(*args)
+        # Where nothing is compiled, there is nothing to keep away, which takes 2 us. What asks that cannot be traced.
+        return disabled(*args) if is_tracing() or callback() is not None else hook(*args)
 
     return call
 
