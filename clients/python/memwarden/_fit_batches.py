@@ -29,6 +29,7 @@ class Batches:
         self, steps: _Steps, plan: Plan, predictions: Predictions, first_step: FirstStep, memory: Memory
     ) -> None:
         self._steps, self._plan, self._predictions = steps, plan, predictions
+        steps.first_pass_left = plan.first_pass_left
         self._first_step, self._memory = first_step, memory
         self._footprints: Dict[Place, Footprint] = {}
         # Before the current micro-batch, and after its forward pass: allocated, and the highest (of the host: resident).

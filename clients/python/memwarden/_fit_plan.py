@@ -76,6 +76,8 @@ class Plan:
         self.training_ref: Any = None
         self._evaluation_ref: Any = None
         self._given = 0
+        # The first iterator of all.
+        self._first_ref: Any = None
         self._trainer: Any = None
         self._lightning = False
         self._model: Any = None
@@ -98,8 +100,17 @@ class Plan:
             self._given += 1
             return
         self.latest_ref, self._given = weakref.ref(loader), 1
+        if self._first_ref is None:
+            self._first_ref = self.latest_ref
         if self._loader_ref is None or self._loader_ref() is None:
             self._loader_ref = self.latest_ref
+
+    def first_pass_left(self) -> Optional[int]:
+        """Batches that the first pass over the data has still to give: a data set that keeps what it reads grows until then."""
+        if self._first_ref is None or self._first_ref is not self.latest_ref:
+            return None
+        known = self.batches(training=True)
+        return known[0] - known[1] if known is not None and known[0] > known[1] else None
 
     def batches(self, training: bool = False) -> Optional[Tuple[int, int]]:
         """Of the loader that gave the last batch: how many it has, and how many it has given."""

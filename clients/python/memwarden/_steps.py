@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Set, Tuple
+from typing import Any, Callable, List, Optional, Set, Tuple
 
 from ._base import _clock, _guarded, _now, _number, _real
 from ._identity import _Identity
@@ -33,6 +33,8 @@ class _Steps:
         self._held = False
         # Tokens, or samples, of the largest micro-batch.
         self.largest_batch: Optional[int] = None
+        # Batches that the first pass over the data has still to give, where they are known.
+        self.first_pass_left: Optional[Callable[[], Optional[int]]] = None
 
     def wants(self, n: int) -> bool:
         """Whether this step is sent and recorded."""
@@ -88,6 +90,9 @@ class _Steps:
             line += ',"samples":%d' % samples
         if self.largest_batch is not None:
             line += ',"largest_batch":%d' % self.largest_batch
+        left = None if self.first_pass_left is None else self.first_pass_left()
+        if left is not None:
+            line += ',"first_pass_left":%d' % left
         if loss is not None:
             line += ',"loss":' + _real(loss)
         # The protocol has no learning rate that is not finite.

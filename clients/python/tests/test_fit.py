@@ -39,6 +39,20 @@ def test_the_largest_batch_is_predicted_from_smaller_ones(daemon, monitor, torch
     assert "longest sample of the data" in found["basis"]
 
 
+def test_the_first_pass_over_the_data_is_reported_while_it_lasts(daemon, monitor, torch):
+    class Iterator(list):
+        """Of three batches, and with weak references."""
+
+    program, first = Program(torch, monitor), Iterator((0, 1, 2))
+    said = []
+    for _ in first:
+        program.fit.plan.loading(first)
+        program.step(4, 16)
+        said.append(json.loads(program.fit.batches._steps.line).get("first_pass_left"))
+    program.fit.plan.loading(Iterator((0, 1)))
+    assert (said, program.fit.plan.first_pass_left()) == ([2, 1, None], None)
+
+
 def test_the_first_steps_are_measured_and_then_few(daemon, monitor, torch, monkeypatch):
     program, measured = Program(torch, monitor), []
     ends = program.fit.batches.forward_ends
