@@ -71,7 +71,7 @@ fn keys_of_a_step_are_optional() {
     check(
         r#"{"type":"step","step":7,"loss":"nan","tokens":null,"grad_norm":"-inf","color":{"a":[1,{}]}}"#,
         expect![
-            "Step(Step { step: Some(7), seconds: None, tokens: None, samples: None, largest_batch: None, loss: Some(NotFinite), learning_rate: None, grad_norm: Some(NotFinite), skipped: None, nan: None })"
+            "Step(Step { step: Some(7), seconds: None, tokens: None, samples: None, largest_batch: None, first_pass_left: None, loss: Some(NotFinite), learning_rate: None, grad_norm: Some(NotFinite), skipped: None, nan: None })"
         ],
     );
     check(r#"{"type":"later","step":"x"}"#, expect!["Unknown"]);
