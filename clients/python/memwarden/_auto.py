@@ -76,7 +76,7 @@ def _begin(mode: str) -> Any:
             from . import _monitor
             from ._hooks import watch_all
 
-            if any(each._session.ready for each in list(_monitor._monitors)):
+            if _monitor._is_reported:
                 return None
             monitor = _monitor.Monitor(phase_memory=mode != "steps")
             monitor._session.quiet = True

@@ -41,6 +41,8 @@ from ._steps import _Steps
 _monitors: "weakref.WeakSet[Monitor]" = weakref.WeakSet()
 # The monitor of a program that is instrumented without a change.
 _automatic: Optional["Monitor"] = None
+# Whether the program has started a monitor of its own: from then on it reports itself.
+_is_reported = False
 
 
 class _Nothing:
@@ -133,13 +135,14 @@ class Monitor(Recording):
     @_guarded()
     def start(self) -> "Monitor":
         """Connects and begins to read the allocator; called by the first `step` if not called before."""
-        global _automatic
+        global _automatic, _is_reported
         if self._session.ready or self._session.off:
             return self
-        if _automatic is not None and _automatic is not self:
-            # The program reports itself.
+        if _automatic is not self:
+            _is_reported = True
             retired, _automatic = _automatic, None
-            retired._session.retire()
+            if retired is not None:
+                retired._session.retire()
         self._session.open()
         self._run()
         self._checkpoints.run()

@@ -267,6 +267,18 @@ monitor.start()
     assert [step["step"] for step in daemon.of("step")] == [77]
 
 
+def test_a_program_that_has_spoken_for_itself_is_not_spoken_for_later(daemon, python):
+    program = """
+import memwarden, torch
+with memwarden.Monitor(min_interval=0, interval=0) as monitor:
+    monitor.step()
+del monitor
+""" + TRAIN
+    python(program)
+    daemon.wait_end()
+    assert len(daemon.of("hello")) == 1
+
+
 def test_where_the_folder_is():
     shown = subprocess.run([sys.executable, "-m", "memwarden"], cwd=str(CLIENT), stdout=subprocess.PIPE, check=True)
     line = shown.stdout.decode()
