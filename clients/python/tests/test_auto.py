@@ -274,7 +274,7 @@ with memwarden.Monitor(min_interval=0, interval=0) as monitor:
     monitor.step()
 del monitor
 """ + TRAIN
-    python(program)
+    python(program, paths=[CLIENT])
     daemon.wait_end()
     assert len(daemon.of("hello")) == 1
 
